@@ -1,0 +1,1 @@
+"""Kernels: typed buffers, ops declared once, recorded plans, and the backends that run them."""

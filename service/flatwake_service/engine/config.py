@@ -1,0 +1,40 @@
+"""The engine process's configuration: one JSON document on its command line."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `flatwake serve` decides and the engine child obeys. Seconds and bytes.
+
+    `hold` names a test's pipe: the engine waits on it before it reads step `hold_step`'s ids.
+    """
+
+    model: str
+    backend: Literal["reference", "cpu", "hip", "emulation", "cuda"]
+    socket: str
+    activations: Literal["auto", "float", "int8"] = "auto"
+    device: int = 0
+    threads: int = 0
+    max_sequences: int = 8
+    context_length: int | None = None
+    prefill_tokens: int = 512
+    kv_memory_fraction: float | None = None
+    kv_dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    graphs: Literal["auto", "on", "off"] = "auto"
+    heartbeat: str | None = None
+    hold: str | None = None
+    hold_step: int = 2
+    check_invariants: bool = False
+    trace: bool = False
+
+
+def decode(text: str) -> EngineConfig:
+    return msgspec.json.decode(text, type=EngineConfig)
+
+
+def encode(config: EngineConfig) -> str:
+    return msgspec.json.encode(config).decode()
