@@ -1,0 +1,45 @@
+"""What the loop needs of whatever runs a batch: the runner, or a test's stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from flatwake_service.engine import sequence
+from flatwake_service.engine.batch import Batch, Result
+
+
+class StepRunner(Protocol):
+    """Runs batches on one device.
+
+    `blocks` KV blocks beside block 0, and `slots` beside slot 0, may be given to sequences.
+    `recurrent` says whether a slot holds state that must be zeroed when it is taken.
+    """
+
+    context: int
+    blocks: int
+    slots: int
+    recurrent: bool
+
+    def launch(self, batch: Batch) -> None:
+        """Upload what changed, and start the step."""
+
+    def read(self) -> Iterator[Result]:
+        """The parts of the step launched last, each as soon as it is done."""
+
+    def take(self, taken: sequence.Sequence) -> None:
+        """A sequence got its slot: set its sampling, its penalties' counts, and zero its state."""
+
+    def kv_touched_bytes(self) -> int:
+        """KV bytes that were ever written."""
+
+    def device_bytes(self) -> int:
+        """Device memory that the engine holds."""
+
+
+def row_buckets(most: int) -> list[int]:
+    """Numbers of decode rows that have a plan: 1, 2, 4, 8, then by 8; the last holds `most`."""
+    buckets = [1, 2, 4]
+    while buckets[-1] < most:
+        buckets.append(buckets[-1] // 8 * 8 + 8)
+    return [n for i, n in enumerate(buckets) if i == 0 or buckets[i - 1] < most]
