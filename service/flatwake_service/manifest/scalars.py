@@ -1,0 +1,92 @@
+"""Kubernetes' quantities (`20Gi`) and Go's durations (`1m30s`), as strings that keep their form."""
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$"
+
+_SUFFIX = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{letter: Decimal(1000) ** (i + 1) for i, letter in enumerate("kMGTPE")},
+    **{f"{letter}i": Decimal(1024) ** (i + 1) for i, letter in enumerate("KMGTPE")},
+}
+_UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+def quantity(text: str) -> Decimal:
+    """The number that a Kubernetes quantity stands for: `quantity("4Mi") == 4194304`."""
+    if not re.match(QUANTITY_PATTERN, text):
+        raise ValueError(f"{text!r} is no quantity: write a number with a suffix, such as 20Gi")
+    number, suffix = re.match(r"([0-9.]+)(.*)", text).groups()  # type: ignore[union-attr]
+    if suffix and suffix[0] in "eE" and len(suffix) > 1:
+        return Decimal(number + suffix)
+    return Decimal(number) * _SUFFIX[suffix]
+
+
+def whole_bytes(text: str) -> int:
+    """A quantity in bytes, rounded up."""
+    return int(quantity(text).to_integral_value(rounding="ROUND_CEILING"))
+
+
+def nanoseconds(text: str) -> int:
+    """A Go duration in nanoseconds."""
+    if not re.match(DURATION_PATTERN, text):
+        raise ValueError(f"{text!r} is no duration: write a number with a unit, such as 90s or 10m")
+    parts = re.findall(r"([0-9.]+)(ns|us|ms|s|m|h)", text)
+    return int(sum(Fraction(number) * _UNIT_NS[unit] for number, unit in parts))
+
+
+def seconds(text: str) -> float:
+    """A Go duration in seconds: `seconds("1m30s") == 90.0`."""
+    return nanoseconds(text) / 1e9
+
+
+def _text(example: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            raise ValueError(f"write it with its unit, as a string: {example}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _parsed_quantity(text: str) -> str:
+    quantity(text)
+    return text
+
+
+def _parsed_duration(text: str) -> str:
+    nanoseconds(text)
+    return text
+
+
+class QuantityMark:
+    """Tells walkers over the models (pins, CRD) that a string is a quantity."""
+
+
+class DurationMark:
+    """Tells walkers over the models (pins, CRD) that a string is a duration."""
+
+
+Quantity = Annotated[
+    str,
+    _text("20Gi"),
+    AfterValidator(_parsed_quantity),
+    Field(max_length=32, json_schema_extra={"pattern": QUANTITY_PATTERN}),
+    QuantityMark(),
+]
+Duration = Annotated[
+    str,
+    _text("90s"),
+    AfterValidator(_parsed_duration),
+    Field(max_length=32, json_schema_extra={"pattern": DURATION_PATTERN}),
+    DurationMark(),
+]
