@@ -38,11 +38,15 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Batch:
-    """All decode rows of a step, then its chunks, which run one after another."""
+    """All decode rows of a step, then its chunks, which run one after another.
+
+    `taken` are the sequences that got their slot in this step (new or resumed).
+    """
 
     step: int
     decode: tuple[DecodeEntry, ...]
     chunks: tuple[Chunk, ...]
+    taken: tuple[Sequence, ...] = ()
 
     @property
     def empty(self) -> bool:

@@ -10,12 +10,14 @@ import msgspec
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `flatwake serve` decides and the engine child obeys. Seconds and bytes.
 
+    `socket` and `heartbeat` are the client's to fill in.
+
     `hold` names a test's pipe: the engine waits on it before it reads step `hold_step`'s ids.
     """
 
     model: str
     backend: Literal["reference", "cpu", "hip", "emulation", "cuda"]
-    socket: str
+    socket: str = ""
     activations: Literal["auto", "float", "int8"] = "auto"
     device: int = 0
     threads: int = 0
@@ -30,6 +32,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     hold_step: int = 2
     check_invariants: bool = False
     trace: bool = False
+    log_format: Literal["text", "json"] = "text"
 
 
 def decode(text: str) -> EngineConfig:

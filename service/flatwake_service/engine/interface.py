@@ -7,6 +7,7 @@ from typing import Protocol
 
 from flatwake_service.engine import sequence
 from flatwake_service.engine.batch import Batch, Result
+from flatwake_service.engine.messages import Device
 
 
 class StepRunner(Protocol):
@@ -14,12 +15,19 @@ class StepRunner(Protocol):
 
     `blocks` KV blocks beside block 0, and `slots` beside slot 0, may be given to sequences.
     `recurrent` says whether a slot holds state that must be zeroed when it is taken.
+    `bandwidth_bytes` is the device's read rate a second, measured at start; `graph_*` count since
+    start.
     """
 
     context: int
     blocks: int
     slots: int
     recurrent: bool
+    device: Device
+    bandwidth_bytes: float
+    model_bytes: int
+    graph_replays: int
+    graph_captures: int
 
     def launch(self, batch: Batch) -> None:
         """Upload what changed, and start the step."""
@@ -28,7 +36,11 @@ class StepRunner(Protocol):
         """The parts of the step launched last, each as soon as it is done."""
 
     def take(self, taken: sequence.Sequence) -> None:
-        """A sequence got its slot: set its sampling, its penalties' counts, and zero its state."""
+        """A sequence got its slot: set its sampling, its penalties' counts, and zero its state.
+
+        Called before `launch` for each of `batch.taken`. One that was preempted has generated
+        tokens already, whose counts are part of what is set.
+        """
 
     def kv_touched_bytes(self) -> int:
         """KV bytes that were ever written."""
