@@ -46,3 +46,11 @@ class Fragment(BaseModel):
     """A piece whose shape is Kubernetes' own: kept as it is, judged by the API server."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Report(BaseModel):
+    """A piece that the operator writes: read leniently, since a newer operator may add to it."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
+    )

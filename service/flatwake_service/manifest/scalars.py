@@ -41,7 +41,10 @@ def nanoseconds(text: str) -> int:
     if not re.match(DURATION_PATTERN, text):
         raise ValueError(f"{text!r} is no duration: write a number with a unit, such as 90s or 10m")
     parts = re.findall(r"([0-9.]+)(ns|us|ms|s|m|h)", text)
-    return int(sum(Fraction(number) * _UNIT_NS[unit] for number, unit in parts))
+    total = int(sum(Fraction(number) * _UNIT_NS[unit] for number, unit in parts))
+    if total >= 2**63:
+        raise ValueError(f"{text!r} is longer than 292 years: write a shorter duration")
+    return total
 
 
 def seconds(text: str) -> float:

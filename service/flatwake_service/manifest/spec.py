@@ -3,13 +3,14 @@
 The docstring under a field is its description in the CRD and in the reference page.
 """
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field
 
 from flatwake_service.manifest import defaults
-from flatwake_service.manifest.part import Fragment, Part, Rule
+from flatwake_service.manifest.part import Fragment, Part, Report, Rule
 from flatwake_service.manifest.scalars import Duration, Quantity, quantity, seconds
 from flatwake_service.manifest.sources import SOURCE_PATTERN, parse_source
 
@@ -187,7 +188,7 @@ class Model(Part):
             lambda self: not self.source.startswith("pvc://") or self.cache.claim is None,
         ),
         Rule(
-            "self.aliases.all(a, self.aliases.exists_one(b, a == b))",
+            "!has(self.aliases) || self.aliases.all(a, self.aliases.exists_one(b, a == b))",
             "an alias appears twice: remove one",
             lambda self: len(set(self.aliases)) == len(self.aliases),
         ),
@@ -469,19 +470,21 @@ class Template(Part):
 
     rules: ClassVar = (
         Rule(
+            "!has(self.env) || "
             "self.env.all(e, !(e.name in ['ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES']))",
             "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES hide the device that the pod was given: "
             "remove them from env",
             lambda self: not any(e.name in VISIBLE_DEVICES for e in self.env),
         ),
         Rule(
-            "self.labels.all(k, !k.startsWith('flatwake.dev/')) && "
-            "self.annotations.all(k, !k.startsWith('flatwake.dev/'))",
+            "(!has(self.labels) || self.labels.all(k, !k.startsWith('flatwake.dev/'))) && "
+            "(!has(self.annotations) || "
+            "self.annotations.all(k, !k.startsWith('flatwake.dev/')))",
             "labels and annotations that begin with flatwake.dev/ are the operator's: rename them",
             lambda self: _free_of_ours(self.labels) and _free_of_ours(self.annotations),
         ),
         Rule(
-            "self.volumes.all(v, !v.name.startsWith('flatwake-'))",
+            "!has(self.volumes) || self.volumes.all(v, !v.name.startsWith('flatwake-'))",
             "volumes that begin with flatwake- are the operator's: rename them",
             lambda self: not any(v.name.startswith("flatwake-") for v in self.volumes),
         ),
@@ -544,7 +547,8 @@ class InferenceServerSpec(Part):
             _claim_is_shareable,
         ),
         Rule(
-            "!has(self.model.name) || !(self.model.name in self.model.aliases)",
+            "!has(self.model.name) || !has(self.model.aliases) || "
+            "!(self.model.name in self.model.aliases)",
             "model.name is among model.aliases: remove it there",
             lambda self: self.model.name not in self.model.aliases,
         ),
@@ -554,19 +558,89 @@ class InferenceServerSpec(Part):
 class Metadata(Fragment):
     """The object's own metadata, of which the manifest looks at the name."""
 
-    name: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=NAME_MAX,
-            pattern=NAME_PATTERN,
-        ),
-    ]
+    name: str
     namespace: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
     generation: int = 0
     uid: str = ""
+
+
+class Condition(Report):
+    """One condition, in Kubernetes' own form."""
+
+    type: Annotated[str, Field(max_length=64)]
+    """What it is about: Accepted, ModelReady, AcceleratorReady, Progressing or Ready."""
+    status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]
+    """True, False or Unknown."""
+    reason: Annotated[str, Field(max_length=64)]
+    """Why, in one word of a closed list."""
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """Why, in words, and what to do."""
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When the status last changed."""
+    observed_generation: int | None = None
+    """The generation of the InferenceServer that this is about."""
+
+
+class AcceleratorStatus(Report):
+    """What the pods run on."""
+
+    backend: str | None = None
+    """The backend that was decided."""
+    architecture: str | None = None
+    """The GPU architecture that a pod found."""
+    device: str | None = None
+    """The device's name as a pod found it."""
+
+
+class ServedModelStatus(Report):
+    """The model as the pods have it."""
+
+    name: str | None = None
+    """The name that clients ask for."""
+    bytes: int | None = None
+    """The model's size in bytes."""
+    percent: int | None = None
+    """How much is fetched and loaded, by the pod that is furthest behind."""
+    digest: str | None = None
+    """The digest of the files that are served."""
+    revision: str | None = None
+    """The revision that the source's branch or tag stood for."""
+
+
+class InferenceServerStatus(Report):
+    """What the operator found; all of it can be found again."""
+
+    observed_generation: int | None = None
+    """The generation of the InferenceServer that this is about."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=16,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        ),
+    ] = ()
+    """Accepted, ModelReady, AcceleratorReady, Progressing and Ready."""
+    replicas: int | None = None
+    """Pods that exist."""
+    ready_replicas: int | None = None
+    """Pods that answered a real token."""
+    updated_replicas: int | None = None
+    """Pods of the newest template."""
+    selector: str | None = None
+    """Selects the pods, for autoscalers."""
+    endpoint: str | None = None
+    """Where clients inside the cluster send requests."""
+    image: str | None = None
+    """The image that is pinned."""
+    accelerator: AcceleratorStatus | None = None
+    """What the pods run on."""
+    model: ServedModelStatus | None = None
+    """The model as the pods have it."""
 
 
 class InferenceServer(Part):
@@ -577,14 +651,18 @@ class InferenceServer(Part):
     metadata: Metadata
     spec: InferenceServerSpec
     """What is served, on what, and how it is reached."""
-    status: dict[str, Any] | None = None
+    status: InferenceServerStatus | None = None
+    """What the operator found."""
 
     rules: ClassVar = (
         Rule(
             f"size(self.metadata.name) <= {NAME_MAX} && "
-            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            f"self.metadata.name.matches('{NAME_PATTERN}')",
             f"metadata.name must be at most {NAME_MAX} characters of a-z, 0-9 and -, and begin "
             "with a letter, since Services and pods are named after it",
+            lambda self: bool(
+                len(self.metadata.name) <= NAME_MAX and re.match(NAME_PATTERN, self.metadata.name)
+            ),
         ),
     )
 

@@ -136,7 +136,7 @@ FAULTS = [
         id="variables that hide the device",
     ),
     pytest.param(
-        MINIMAL.replace("name: chat", "name: Chat"), "metadata.name", "pattern", id="a bad name"
+        MINIMAL.replace("name: chat", "name: Chat"), "", "begin with a letter", id="a bad name"
     ),
     pytest.param(
         MINIMAL.replace("v1alpha1", "v1"), "apiVersion", "flatwake.dev/v1alpha1", id="a version"

@@ -1,0 +1,7 @@
+.PHONY: generated generated-check
+
+generated: ## Make the CRD, the reference page and the operator's golden files anew
+	$(BIN)/python -m flatwake_operator.generated
+
+generated-check: ## Fail when a generated file is stale
+	$(BIN)/python -m flatwake_operator.generated --check
