@@ -1,0 +1,1 @@
+"""Decoders: a checkpoint's configuration and weights as calls on ops."""

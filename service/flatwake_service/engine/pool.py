@@ -1,0 +1,97 @@
+"""How much KV fits: the pool's size from the memory that is free after weights and workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flatwake_kernels.backend import MemoryUse
+from flatwake_kernels.dtype import Dtype
+from flatwake_kernels.ops import BLOCK_TOKENS
+
+from flatwake_service.errors import FlatwakeError
+from flatwake_service.models.cache import CacheShape
+
+HOST_RESERVE = 512 << 20
+"""Left to everything else on a machine whose memory the pool shares."""
+CPU_FRACTION, DEVICE_FRACTION = 0.5, 0.9
+
+
+class PoolTooSmall(FlatwakeError):
+    """Not even one block of KV fits."""
+
+    reason = "OutOfMemory"
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """`blocks` beside block 0; `context` is the effective one, in tokens."""
+
+    blocks: int
+    context: int
+
+    @property
+    def tokens(self) -> int:
+        return self.blocks * BLOCK_TOKENS
+
+
+def size_pool(
+    shape: CacheShape, dtype: Dtype, *, context: int, sequences: int, available: int
+) -> PoolSize:
+    """The smaller of what `sequences` full contexts need and what `available` bytes hold.
+
+    Raises:
+        PoolTooSmall: less than one block and the slots fit.
+    """
+    wanted = sequences * -(-context // BLOCK_TOKENS)
+    slots = (sequences + 1) * shape.slot_bytes
+    # Block 0 is padding's.
+    fit = (available - slots) // shape.block_bytes(dtype) - 1
+    blocks = min(wanted, fit)
+    if blocks < 1:
+        raise PoolTooSmall(
+            f"{available / 1e6:.0f} MB are left for KV and state; one block of 16 tokens needs "
+            f"{shape.block_bytes(dtype) / 1e6:.1f} MB and {sequences} slots {slots / 1e6:.1f} MB",
+            cure="give the server more memory, or lower engine.maxSequences",
+        )
+    return PoolSize(blocks, min(context, blocks * BLOCK_TOKENS))
+
+
+def available_bytes(memory: MemoryUse, fraction: float | None, *, host: bool) -> int:
+    """Bytes that the pool may take: a share of what is free on the device or on this machine."""
+    if host:
+        share = CPU_FRACTION if fraction is None else fraction
+        return int(share * max(0, _host_free() - HOST_RESERVE))
+    share = DEVICE_FRACTION if fraction is None else fraction
+    return int(share * memory.free)
+
+
+def _host_free() -> int:
+    """The smaller of the cgroup's room and MemAvailable, in bytes."""
+    available = _meminfo("MemAvailable")
+    for limit, usage in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        most, used = _number(limit), _number(usage)
+        if most is not None and used is not None:
+            available = min(available, max(0, most - used))
+    return available
+
+
+def _meminfo(key: str) -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"/proc/meminfo has no {key}")
+
+
+def _number(path: str) -> int | None:
+    try:
+        text = Path(path).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

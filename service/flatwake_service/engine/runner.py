@@ -1,0 +1,223 @@
+"""Runs batches on one device: uploads what a step needs, launches its plans, reads its tokens."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from flatwake_kernels.backend import Activations, Backend
+from flatwake_kernels.backends import open_backend
+from flatwake_kernels.dtype import Dtype
+from flatwake_kernels.ops import BLOCK_TOKENS
+
+from flatwake_service.engine.arrays import Inputs, Outputs, Span
+from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sampled
+from flatwake_service.engine.config import EngineConfig
+from flatwake_service.engine.interface import row_buckets
+from flatwake_service.engine.plans import Plans, Port, chunk_buckets
+from flatwake_service.engine.pool import PoolSize, available_bytes, size_pool
+from flatwake_service.engine.sampler import Sampler, read_logprobs
+from flatwake_service.engine.sequence import Sequence
+from flatwake_service.models.cache import Cache
+from flatwake_service.models.load import Loader
+from flatwake_service.models.registry import Decoder, build_decoder
+from flatwake_service.weights import Checkpoint, open_checkpoint
+
+Progress = Callable[[str, int, int], None]
+"""Called with a phase (loading: bytes, warming: plans), what is done, and all of it."""
+
+HOST_BACKENDS = ("reference", "cpu", "emulation")
+KV_TYPES = {"float32": Dtype.F32, "float16": Dtype.F16, "bfloat16": Dtype.BF16}
+
+
+class Runner:
+    """A decoder over its cache, with every plan recorded. See `interface.StepRunner`."""
+
+    def __init__(
+        self, backend: Backend, decoder: Decoder, config: EngineConfig, kv_dtype: Dtype
+    ) -> None:
+        self.backend = backend
+        self.decoder = decoder
+        self.kv_dtype = kv_dtype
+        self.slots = config.max_sequences
+        self.recurrent = bool(decoder.cache_shape.states)
+        pool = _pool(backend, decoder, config, kv_dtype)
+        self.context, self.blocks = pool.context, pool.blocks
+        cache = Cache(backend, decoder.cache_shape, kv_dtype, pool.blocks + 1, self.slots + 1)
+        self._cache = cache
+        decoder.bind(cache, pool.context)
+        live = min(config.vocabulary or decoder.vocabulary, decoder.vocabulary)
+        self._sampler = Sampler(backend, self.slots, decoder.vocabulary, live)
+        table = -(-pool.context // BLOCK_TOKENS)
+        most = row_buckets(config.max_sequences)[-1]
+        self._decode = Port(
+            Inputs(backend, most, most, table), Outputs(backend, most), most, config.max_sequences
+        )
+        chunk = chunk_buckets(config.prefill_tokens)[-1]
+        self._prefill = Port(Inputs(backend, chunk, 1, table), Outputs(backend, 1), chunk, 1)
+        self.plans = Plans(backend, decoder, self._sampler, self._decode, self._prefill)
+        self._event = backend.event()
+        self._batch: Batch | None = None
+        self._launched = 0.0
+        self._touched: set[int] = set()
+
+    @property
+    def max_rows(self) -> int:
+        """Rows that the largest decode bucket holds."""
+        return self._decode.rows
+
+    def warm(self, *, graphs: bool, progress: Progress) -> None:
+        """Run every plan once on padding alone, and capture it where graphs are wanted."""
+        self._decode.inputs.fill([])
+        self._decode.inputs.upload()
+        self._prefill.inputs.fill([])
+        self._prefill.inputs.upload()
+        plans = self.plans.all()
+        for done, plan in enumerate(plans):
+            progress("warming", done, len(plans))
+            plan.run()
+            if graphs:
+                plan.capture()
+        self._wait()
+        progress("warming", len(plans), len(plans))
+
+    def take(self, taken: Sequence) -> None:
+        """A sequence got its slot: describe its sampling and zero its state."""
+        self._sampler.take(taken)
+        if self.recurrent:
+            self._cache.zero(taken.slot)
+
+    def launch(self, batch: Batch) -> None:
+        assert self._batch is None, "one step at a time"
+        self._batch = batch
+        self._launched = time.monotonic()
+        if batch.decode:
+            spans = [Span(e.sequence, e.start, e.count, e.samples) for e in batch.decode]
+            rows = sum(s.count for s in spans)
+            bucket = next(n for n in row_buckets(self.slots) if n >= rows)
+            self._start(self._decode, spans)
+            self.plans.decode[bucket].run()
+            self._decode.outputs.download()
+            self._event.record()
+
+    def read(self) -> Iterator[Result]:
+        batch, self._batch = self._batch, None
+        assert batch is not None, "launch comes first"
+        if batch.decode:
+            yield self._result(self._decode, batch.decode, self._launched)
+        for chunk in batch.chunks:
+            began = time.monotonic()
+            self._start(
+                self._prefill, [Span(chunk.sequence, chunk.start, chunk.count, chunk.samples)]
+            )
+            bucket = next(n for n in chunk_buckets(self._prefill.rows) if n >= chunk.count)
+            self.plans.chunk[bucket].run()
+            if chunk.samples:
+                self.plans.head.run()
+            self._prefill.outputs.download()
+            self._event.record()
+            yield self._result(self._prefill, (chunk,), began)
+
+    def kv_touched_bytes(self) -> int:
+        return len(self._touched) * self.decoder.cache_shape.block_bytes(self.kv_dtype)
+
+    def device_bytes(self) -> int:
+        return self.backend.memory().allocated
+
+    def close(self) -> None:
+        self.backend.close()
+
+    def _start(self, port: Port, spans: list[Span]) -> None:
+        for span in spans:
+            first, last = span.start // BLOCK_TOKENS, (span.start + span.count - 1) // BLOCK_TOKENS
+            self._touched.update(span.sequence.blocks[first : last + 1])
+        port.inputs.fill(spans)
+        port.inputs.upload()
+
+    def _result(self, port: Port, entries: tuple[DecodeEntry | Chunk, ...], began: float) -> Result:
+        self._event.wait()
+        sampled = []
+        for index, entry in enumerate(entries):
+            if entry.samples:
+                number = int(port.outputs.value("next_id", index)[0])
+                wanted = entry.sequence.sampling.logprobs
+                found = read_logprobs(port.outputs, index, wanted)
+                sampled.append(Sampled(entry.sequence, number, found))
+        seconds = time.monotonic() - began
+        return Result(entries, tuple(sampled), seconds, self._moved(entries))
+
+    def _moved(self, entries: tuple[DecodeEntry | Chunk, ...]) -> int:
+        """Bytes that the part had to move: weights once, KV read and written, state both ways."""
+        shape = self.decoder.cache_shape
+        position = shape.block_bytes(self.kv_dtype) // BLOCK_TOKENS
+        total = self.decoder.step_bytes
+        for entry in entries:
+            seen = entry.start + entry.count
+            total += position * (seen + entry.count) + 2 * shape.slot_bytes
+        return total
+
+    def _wait(self) -> None:
+        self._event.record()
+        self._event.wait()
+
+
+def open_runner(config: EngineConfig, progress: Progress, heartbeat: int = 0) -> Runner:
+    """Load the configured model on its backend, size the pool, record and warm every plan.
+
+    Raises:
+        BackendUnavailable: the backend cannot serve here.
+        CheckpointError: the model's files are damaged or not supported.
+        PoolTooSmall: there is no memory left for KV.
+    """
+    checkpoint = open_checkpoint(Path(config.model))
+    backend = open_backend(
+        config.backend,
+        device=config.device,
+        threads=config.threads,
+        heartbeat=heartbeat,
+        settings=_settings(),
+    )
+    kv_dtype, dtype, activations = _numerics(config, checkpoint)
+    loader = Loader(
+        checkpoint, backend, activations, lambda done, all_: progress("loading", done, all_)
+    )
+    decoder = build_decoder(loader, dtype)
+    runner = Runner(backend, decoder, config, kv_dtype)
+    runner.warm(graphs=config.graphs != "off", progress=progress)
+    return runner
+
+
+def _settings() -> dict[str, str]:
+    """A kernel library's own switches: FLATWAKE_KERNEL_SETTINGS=name=value,…"""
+    text = os.environ.get("FLATWAKE_KERNEL_SETTINGS", "")
+    return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
+
+
+def _numerics(config: EngineConfig, checkpoint: Checkpoint) -> tuple[Dtype, Dtype, Activations]:
+    """Types of KV and activations, and how quantised weights meet them."""
+    activations: Activations = "int8" if config.activations == "int8" else "float"
+    formats = {Dtype(int(t.format)) for t in checkpoint.values() if len(t.shape) > 1}
+    quantised = any(f.quantised for f in formats)
+    stored = Dtype.BF16 if Dtype.BF16 in formats else Dtype.F16 if quantised else Dtype.F32
+    if Dtype.F16 in formats and not quantised:
+        stored = Dtype.F16
+    host = config.backend in HOST_BACKENDS
+    dtype = Dtype.F32 if host or stored == Dtype.F32 else stored
+    if config.kv_dtype != "auto":
+        return KV_TYPES[config.kv_dtype], dtype, activations
+    exact = config.backend == "reference" or (host and activations == "float")
+    return Dtype.F32 if exact else stored, dtype, activations
+
+
+def _pool(backend: Backend, decoder: Decoder, config: EngineConfig, kv_dtype: Dtype) -> PoolSize:
+    context = min(config.context_length or decoder.context, decoder.context)
+    host = config.backend in HOST_BACKENDS
+    return size_pool(
+        decoder.cache_shape,
+        kv_dtype,
+        context=context,
+        sequences=config.max_sequences,
+        available=available_bytes(backend.memory(), config.kv_memory_fraction, host=host),
+    )

@@ -1,0 +1,246 @@
+"""Dense decoders: Llama, SmolLM2, Mistral, Qwen2 and Qwen3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatwake_kernels import ops
+from flatwake_kernels.buffer import Buffer
+from flatwake_kernels.declaration import LinearHandle
+from flatwake_kernels.dtype import Dtype
+from flatwake_kernels.plan import Plan
+
+from flatwake_service.models.cache import Cache, CacheShape
+from flatwake_service.models.config import DenseConfig, read_config
+from flatwake_service.models.load import Loader
+from flatwake_service.models.rows import Rows
+from flatwake_service.models.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Names:
+    """How a kind of checkpoint calls a dense model's tensors; `layer` holds `{}`."""
+
+    embedding: str
+    norm: str
+    head: str
+    layer: str
+    attention_norm: str
+    q: str
+    k: str
+    v: str
+    output: str
+    q_norm: str
+    k_norm: str
+    ffn_norm: str
+    gate: str
+    up: str
+    down: str
+
+
+HUGGINGFACE = Names(
+    embedding="model.embed_tokens", norm="model.norm", head="lm_head", layer="model.layers.{}.",
+    attention_norm="input_layernorm", q="self_attn.q_proj", k="self_attn.k_proj",
+    v="self_attn.v_proj", output="self_attn.o_proj", q_norm="self_attn.q_norm",
+    k_norm="self_attn.k_norm", ffn_norm="post_attention_layernorm", gate="mlp.gate_proj",
+    up="mlp.up_proj", down="mlp.down_proj",
+)  # fmt: skip
+GGUF = Names(
+    embedding="token_embd", norm="output_norm", head="output", layer="blk.{}.",
+    attention_norm="attn_norm", q="attn_q", k="attn_k", v="attn_v", output="attn_output",
+    q_norm="attn_q_norm", k_norm="attn_k_norm", ffn_norm="ffn_norm", gate="ffn_gate",
+    up="ffn_up", down="ffn_down",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Layer:
+    attention_norm: Buffer
+    qkv: LinearHandle
+    qkv_bias: Buffer | None
+    q_norm: Buffer | None
+    k_norm: Buffer | None
+    output: LinearHandle
+    output_bias: Buffer | None
+    ffn_norm: Buffer
+    gate_up: LinearHandle
+    down: LinearHandle
+
+
+class DenseDecoder:
+    """A dense model's weights on a backend, and its steps as calls on ops.
+
+    `dtype` is the activations'. A cache is bound before anything is recorded.
+    """
+
+    def __init__(self, loader: Loader, dtype: Dtype) -> None:
+        checkpoint = loader.checkpoint
+        self.config = config = read_config(checkpoint)
+        self.dtype = dtype
+        self.vocabulary = config.vocabulary
+        self.context = config.context
+        self.cache_shape = CacheShape(config.layers, config.kv_heads, config.head_dim)
+        self._names = GGUF if checkpoint.kind == "gguf" else HUGGINGFACE
+        self._embedding = loader.linear(
+            [f"{self._names.embedding}.weight"], [config.vocabulary], config.hidden
+        )
+        self._layers = [_load_layer(loader, config, self._names, i) for i in range(config.layers)]
+        self._norm = loader.vector(f"{self._names.norm}.weight", config.hidden)
+        self._head = self._embedding
+        if not config.tied:
+            self._head = loader.linear(
+                [f"{self._names.head}.weight"], [config.vocabulary], config.hidden
+            )
+        # A step reads one row a token of an embedding that isn't the head as well.
+        self.step_bytes = loader.linear_bytes - (0 if config.tied else self._embedding.bytes)
+        self._loader = loader
+        self._cache: Cache | None = None
+        self._rope = loader.upload(config.rope.table(1))
+
+    def bind(self, cache: Cache, context: int) -> None:
+        """Record over this cache from now on; positions stay below `context`."""
+        self._cache = cache
+        self._rope = self._loader.upload(self.config.rope.table(context))
+
+    def decode(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer:
+        """One step of each row. Returns the last layer's output, [rows, hidden]."""
+        return self._body(plan, rows, space, prefill=False)
+
+    def prefill(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer:
+        """A chunk of one sequence. Returns the last layer's output, [rows, hidden]."""
+        return self._body(plan, rows, space, prefill=True)
+
+    def logits(self, plan: Plan, hidden: Buffer, rows: Rows, space: Workspace) -> Buffer:
+        """float32 logits of each sequence's sample row, [sequences, vocabulary]."""
+        config, count = self.config, rows.sequences
+        last = space.get("last", count, config.hidden, dtype=self.dtype)
+        normed = space.get("last_normed", count, config.hidden, dtype=self.dtype)
+        logits = space.get("logits", count, config.vocabulary, dtype=Dtype.F32)
+        plan.add(ops.GatherRows(x=hidden, y=last, index=rows.sample_row))
+        # There are never more sequences than live rows.
+        plan.add(ops.RmsNorm(x=last, y=normed, weight=self._norm, live=rows.live, eps=config.eps))
+        plan.add(ops.Linear(x=normed, y=logits, weight=self._head, live=rows.live))
+        return logits
+
+    def _body(self, plan: Plan, rows: Rows, space: Workspace, *, prefill: bool) -> Buffer:
+        config, count, dtype = self.config, rows.rows, self.dtype
+        hidden = space.get("hidden", count, config.hidden, dtype=dtype)
+        normed = space.get("normed", count, config.hidden, dtype=dtype)
+        ffn = space.get("ffn", count, config.ffn, dtype=dtype)
+        live = rows.live
+        plan.add(ops.Embedding(y=hidden, row_id=rows.row_id, live=live, table=self._embedding))
+        for index, layer in enumerate(self._layers):
+            plan.add(
+                ops.RmsNorm(
+                    x=hidden, y=normed, weight=layer.attention_norm, live=live, eps=config.eps
+                )
+            )
+            mixed = self._attention(plan, rows, space, layer, index, normed, prefill=prefill)
+            plan.add(
+                ops.Linear(
+                    x=mixed.view(count, config.heads * config.head_dim),
+                    y=hidden,
+                    weight=layer.output,
+                    bias=layer.output_bias,
+                    residual=hidden,
+                    live=live,
+                )
+            )
+            plan.add(
+                ops.RmsNorm(x=hidden, y=normed, weight=layer.ffn_norm, live=live, eps=config.eps)
+            )
+            plan.add(ops.GateUpSilu(x=normed, y=ffn, weight=layer.gate_up, live=live))
+            plan.add(ops.Linear(x=ffn, y=hidden, weight=layer.down, residual=hidden, live=live))
+        return hidden
+
+    def _attention(
+        self, plan: Plan, rows: Rows, space: Workspace, layer: Layer, index: int, x: Buffer,
+        *, prefill: bool,
+    ) -> Buffer:  # fmt: skip
+        config, count, dtype = self.config, rows.rows, self.dtype
+        assert self._cache is not None, "a cache is bound first"
+        kv = self._cache.kv[index]
+        q_size, kv_size = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        packed = space.get("qkv", count, q_size + 2 * kv_size, dtype=dtype)
+        q = space.get("q", count, config.heads, config.head_dim, dtype=dtype)
+        y = space.get("mixed", count, config.heads, config.head_dim, dtype=dtype)
+        plan.add(ops.Linear(x=x, y=packed, weight=layer.qkv, bias=layer.qkv_bias, live=rows.live))
+        plan.add(
+            ops.QkNormRopeWrite(
+                projection=packed,
+                q=q,
+                kv=kv,
+                q_norm=layer.q_norm,
+                k_norm=layer.k_norm,
+                rope=self._rope,
+                row_position=rows.row_position,
+                row_length=rows.row_length,
+                row_sequence=rows.row_sequence,
+                block_table=rows.block_table,
+                live=rows.live,
+                k_offset=q_size,
+                v_offset=q_size + kv_size,
+                pairing=int(config.rope.adjacent_pairs),
+                eps=config.eps,
+            )
+        )
+        attend(plan, rows, space, q, kv, y, prefill=prefill)
+        return y
+
+
+def attend(
+    plan: Plan, rows: Rows, space: Workspace, q: Buffer, kv: Buffer, y: Buffer, *, prefill: bool
+) -> None:
+    """y = attention of q over the paged KV, all [rows, heads, head_dim]; scaled by 1/√head_dim."""
+    count, heads, head_dim = q.shape
+    where = {
+        "row_length": rows.row_length,
+        "first_row": rows.first_row,
+        "row_count": rows.row_count,
+        "block_table": rows.block_table,
+    }
+    scale = head_dim**-0.5
+    if prefill:
+        plan.add(ops.AttentionPrefill(q=q, kv=kv, y=y, scale=scale, **where))
+        return
+    splits = ops.MAX_SPLITS
+    partial = space.get("partial", count, heads, splits, head_dim, dtype=Dtype.F32)
+    partial_ml = space.get("partial_ml", count, heads, splits, 2, dtype=Dtype.F32)
+    plan.add(
+        ops.AttentionDecode(
+            q=q, kv=kv, partial=partial, partial_ml=partial_ml, scale=scale, **where
+        )
+    )
+    plan.add(
+        ops.AttentionCombine(
+            partial=partial, partial_ml=partial_ml, y=y, row_length=rows.row_length
+        )
+    )
+
+
+def _load_layer(loader: Loader, config: DenseConfig, names: Names, index: int) -> Layer:
+    prefix = names.layer.format(index)
+    q_size, kv_size = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    qkv, sizes = (names.q, names.k, names.v), (q_size, kv_size, kv_size)
+
+    def vector(name: str, size: int) -> Buffer:
+        return loader.vector(f"{prefix}{name}.weight", size)
+
+    def linear(tensors: tuple[str, ...], rows: tuple[int, ...], columns: int) -> LinearHandle:
+        return loader.linear([f"{prefix}{n}.weight" for n in tensors], rows, columns)
+
+    def bias(tensors: tuple[str, ...], rows: tuple[int, ...]) -> Buffer:
+        return loader.vectors([f"{prefix}{n}.bias" for n in tensors], rows)
+
+    return Layer(
+        attention_norm=vector(names.attention_norm, config.hidden),
+        qkv=linear(qkv, sizes, config.hidden),
+        qkv_bias=bias(qkv, sizes) if config.attention_bias else None,
+        q_norm=vector(names.q_norm, config.head_dim) if config.qk_norm else None,
+        k_norm=vector(names.k_norm, config.head_dim) if config.qk_norm else None,
+        output=linear((names.output,), (config.hidden,), q_size),
+        output_bias=bias((names.output,), (config.hidden,)) if config.output_bias else None,
+        ffn_norm=vector(names.ffn_norm, config.hidden),
+        gate_up=linear((names.gate, names.up), (config.ffn, config.ffn), config.hidden),
+        down=linear((names.down,), (config.hidden,), config.ffn),
+    )
