@@ -384,8 +384,10 @@ class Sample(Op, reference="sample"):
     added; the penalties apply; then temperature, top-k, top-p and min-p, each over what the one
     before left. Greedy takes the largest (the smallest id on a tie). Otherwise the id that
     maximises logit/temperature + Gumbel noise, where id i's noise is -log(-log(u)),
-    u = ((w >> 8) + ½) · 2⁻²⁴, w = word i mod 4 of Philox4x32-10 with key seed and counter
-    (i div 4, row_position[r] + 1, 0, 0): never by the row's place in the batch.
+    u = ((w >> 9) + ½) · 2⁻²³ (exact in fp32, never 1), w = word i mod 4 of Philox4x32-10 with key
+    seed (its low word first) and counter (i div 4, row_position[r] + 1, 0, 0): never by the row's
+    place in the batch. top-k and top-p keep every id that ties with the last one kept; top-p keeps
+    an id while the probabilities of the larger ones sum to less than top_p. NaN counts as -inf.
 
     next_id gets the id (-1 for an entry without a row); row_id[r] becomes it, row_position[r] and
     row_length[r] grow by one, and counts[s, id] too where SAMPLE_PENALTIES is set.
