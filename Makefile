@@ -1,14 +1,73 @@
-# Every command of the project. `make help` lists them.
+# Every command of the project; `make help` lists them. Parts have their own: kernels/*.mk and so on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= python3
+.DELETE_ON_ERROR:
+
 VENV ?= .venv
 BIN := $(VENV)/bin
 MANIFEST ?= examples/smollm2.yaml
-NATIVE := kernels/flatwake_kernels/native
+PYTHON ?= $(firstword $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $$p; done))
+LOCKS := .ci/lock
 
 include $(wildcard kernels/*.mk tests/*.mk loadtest/*.mk operator/*.mk)
 
 .PHONY: help
-help: ## List the targets
-	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+help: ## List the commands
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sort | \
+		awk -F':.*## ' '{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}'
+
+.PHONY: up
+up: $(VENV)/.service build ## Serve SmolLM2 on this machine (PORT=…, MANIFEST=…)
+	@exec $(BIN)/flatwake up $(MANIFEST) $(if $(PORT),--port $(PORT))
+
+.PHONY: setup
+setup: $(VENV)/.dev build ## Make the development environment
+
+.PHONY: test
+test: setup check test-python ## Run everything that this machine can: style, types, tests
+
+.PHONY: test-python
+test-python: $(VENV)/.dev build
+	$(BIN)/python -m pytest $(PYTEST)
+
+.PHONY: check
+check: $(VENV)/.dev ## Check style, types and generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(MAKE) --no-print-directory generate GENERATE=--check
+
+.PHONY: generate
+generate: $(VENV)/.dev ## Renew generated files (ABI header, CRD, reference pages)
+	$(BIN)/python -m flatwake_kernels.header kernels/include/flatwake/ops.h $(GENERATE)
+
+.PHONY: format
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: $(VENV)/.dev ## Renew the lock files from pyproject.toml
+	for profile in service dev verify; do \
+		extras=$$(echo "$$profile native" | sed 's/[a-z]*/--extra &/g'); \
+		$(BIN)/uv pip compile pyproject.toml $$extras --universal --python-version 3.11 --upgrade \
+			--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet \
+			-o $(LOCKS)/$$profile.txt; \
+	done
+
+.PHONY: clean
+clean: ## Remove what was built (the environment stays)
+	rm -rf build dist kernels/flatwake_kernels/native
+
+$(BIN)/python:
+	@test "$$(uname -s)" = Linux || { echo "Flatwake runs on Linux (x86-64 or aarch64), not on $$(uname -s): use a Linux machine or container." >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: install python3.11 (Debian: apt-get install python3 python3-venv)." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.%: $(LOCKS)/%.txt pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV) ($*)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
