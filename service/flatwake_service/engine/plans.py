@@ -38,6 +38,7 @@ class Plans:
     """All plans of an engine, by bucket. Each kind is recorded from the largest down.
 
     `chunk` plans end with the last layer; `head` chooses the first token after a prompt's end.
+    `logits` float32 [rows, vocabulary] are those of the entries of whatever ran last.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Plans:
             logits = decoder.logits(plan, hidden, rows, self._space)
             sampler.record(plan, logits, rows, prefill.outputs)
         self.head = plan
+        self.logits = self._space.whole("logits")
 
     def _record_decode(self, port: Port, size: int) -> Plan:
         with self._backend.record() as plan:

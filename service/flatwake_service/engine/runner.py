@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 from flatwake_kernels.backend import Activations, Backend
 from flatwake_kernels.backends import open_backend
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.ops import BLOCK_TOKENS
+from numpy.typing import NDArray
 
 from flatwake_service.engine.arrays import Inputs, Outputs, Span
 from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sampled
@@ -67,6 +69,15 @@ class Runner:
     def max_rows(self) -> int:
         """Rows that the largest decode bucket holds."""
         return self._decode.rows
+
+    @property
+    def max_chunk(self) -> int:
+        """Positions that the largest chunk bucket holds."""
+        return self._prefill.rows
+
+    def logits(self, count: int) -> NDArray[np.float32]:
+        """float32 [count, vocabulary] of the entries of the part that was read last."""
+        return self.plans.logits.head(count).read()
 
     def warm(self, *, graphs: bool, progress: Progress) -> None:
         """Run every plan once on padding alone, and capture it where graphs are wanted."""

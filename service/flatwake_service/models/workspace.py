@@ -24,6 +24,10 @@ class Workspace:
         assert shape[0] <= whole.shape[0], f"{name}: record the largest bucket first"
         return whole.head(shape[0])
 
+    def whole(self, name: str) -> Buffer:
+        """All of a buffer that was asked for before."""
+        return self._buffers[name]
+
     @property
     def nbytes(self) -> int:
         return sum(b.nbytes for b in self._buffers.values())

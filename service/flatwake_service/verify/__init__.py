@@ -1,0 +1,1 @@
+"""The exactness gate: our greedy tokens and logits beside an oracle's, position by position."""
