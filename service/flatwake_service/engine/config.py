@@ -10,7 +10,8 @@ import msgspec
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `flatwake serve` decides and the engine child obeys. Seconds and bytes.
 
-    `socket` and `heartbeat` are the client's to fill in.
+    `socket` and `heartbeat` are the client's to fill in. `vocabulary` is the number of ids that the
+    tokenizer knows: a head's padding beyond them is never sampled.
 
     `hold` names a test's pipe: the engine waits on it before it reads step `hold_step`'s ids.
     """
@@ -23,6 +24,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     threads: int = 0
     max_sequences: int = 8
     context_length: int | None = None
+    vocabulary: int | None = None
     vocabulary: int | None = None
     """Ids that the tokenizer knows; rows of the head beyond are padding and never sampled."""
     prefill_tokens: int = 512
