@@ -1,0 +1,237 @@
+"""A streaming chat client that measures what a user would see.
+
+Plain `http.client`, so that locust's gevent makes it cooperative and a thread can use it as well.
+The clock is read when bytes arrive, before they are parsed; it is CLOCK_MONOTONIC in seconds,
+the same for all processes of a machine.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+Json = dict[str, Any]  # a body as JSON gives it: only the fields that are read are known
+
+_RECEIVE = 65536
+_NO_ANSWER = (OSError, http.client.HTTPException)
+
+
+@dataclass
+class Answer:
+    """One request as its client saw it.
+
+    `outcome` is the server's own finish reason ("stop", "length"), or "cancelled" (this client
+    went away, as planned), "rejected" (429), "timeout" (503), "error" (any other status, or an
+    error event), "broken" (the stream ended without [DONE]), "unreachable".
+
+    `stamps` are the seconds from sending to each event that held text, `tokens` the tokens that
+    those events are known to hold (exact with logprobs, else one an event), `usage_*` the
+    server's own counts, None where it sent none.
+    """
+
+    wave: str = ""
+    user: int = 0
+    sent: float = 0.0
+    seconds: float = 0.0
+    outcome: str = "unreachable"
+    status: int = 0
+    stamps: list[float] = field(default_factory=list)
+    tokens: int = 0
+    exact: bool = False
+    usage_prompt: int | None = None
+    usage_completion: int | None = None
+    retry_after: str | None = None
+    error: str | None = None
+    text: str = ""
+    tag: str = ""
+
+    @property
+    def first(self) -> float | None:
+        """Seconds to the first event with text: the time to the first token."""
+        return self.stamps[0] if self.stamps else None
+
+    @property
+    def gaps(self) -> list[float]:
+        return [b - a for a, b in zip(self.stamps, self.stamps[1:], strict=False)]
+
+    @property
+    def produced(self) -> int:
+        """Tokens generated: the server's count where it gave one."""
+        return self.tokens if self.usage_completion is None else self.usage_completion
+
+    @property
+    def complete(self) -> bool:
+        return self.outcome in ("stop", "length")
+
+    def as_json(self) -> Json:
+        event = asdict(self)
+        event["stamps"] = [round(stamp, 6) for stamp in self.stamps]
+        return event
+
+
+class Client:
+    """One user's connection; it is kept open between requests, as SDKs do."""
+
+    def __init__(self, url: str, api_key: str | None = None, timeout: float = 600.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url} is no http:// or https:// address")
+        self._secure = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port or (443 if self._secure else 80)
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        self._timeout = timeout
+        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """A plain GET; raises OSError or HTTPException when nothing answers."""
+        with self._send("GET", path, None) as response:
+            return response.status, response.read()
+
+    def post(self, path: str, body: Json | bytes) -> tuple[int, bytes]:
+        with self._send("POST", path, _encode(body)) as response:
+            return response.status, response.read()
+
+    def chat(self, body: Json, *, abort_after: int | None = None, stall: float = 0.0) -> Answer:
+        """Streams one chat completion to its end.
+
+        With `abort_after` the connection is closed after that many events (0: as soon as the
+        request is sent); `stall` seconds are spent without reading after the first event.
+        """
+        answer = Answer(sent=time.monotonic())
+        try:
+            if abort_after == 0:
+                self._request("POST", "/v1/chat/completions", _encode(body))
+                answer.outcome = "cancelled"
+            else:
+                # Leaving the block closes the stream: a socket lives as long as its response.
+                with self._send("POST", "/v1/chat/completions", _encode(body)) as response:
+                    answer.status = response.status
+                    _read(response, answer, abort_after, stall)
+        except _NO_ANSWER as error:
+            answer.error = f"{type(error).__name__}: {error}"
+            answer.outcome = "broken" if answer.status else "unreachable"
+        answer.seconds = time.monotonic() - answer.sent
+        if answer.outcome in ("cancelled", "broken", "unreachable"):
+            self.close()
+        return answer
+
+    def _send(self, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
+        """Sends on the kept connection; once more on a new one if the old one had been closed."""
+        kept = self._connection is not None
+        try:
+            return self._request(method, path, body).getresponse()
+        except (ConnectionError, http.client.BadStatusLine, http.client.CannotSendRequest):
+            self.close()
+            if not kept:
+                raise
+            return self._request(method, path, body).getresponse()
+
+    def _request(self, method: str, path: str, body: bytes | None) -> http.client.HTTPConnection:
+        if self._connection is None:
+            self._connection = self._connect()
+        self._connection.request(method, self._prefix + path, body=body, headers=self._headers)
+        return self._connection
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(
+                self._host, self._port, timeout=self._timeout, context=context
+            )
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+
+
+def _read(
+    response: http.client.HTTPResponse, answer: Answer, abort_after: int | None, stall: float
+) -> None:
+    if response.status != 200:
+        _refused(answer, response, response.read())
+        return
+    answer.outcome = "broken"
+    finish = None
+    for stamp, data in _events(response):
+        if data == b"[DONE]":
+            # Read to the very end: only then can the connection be used again.
+            response.read()
+            answer.outcome = finish or "error"
+            return
+        event = json.loads(data)
+        if "error" in event:
+            answer.outcome, answer.error = "error", str(event["error"].get("message", event))
+            return
+        finish = _take(event, stamp - answer.sent, answer) or finish
+        if abort_after is not None and len(answer.stamps) >= abort_after:
+            answer.outcome = "cancelled"
+            return
+        if stall and len(answer.stamps) == 1:
+            time.sleep(stall)
+            stall = 0.0
+
+
+def _encode(body: Json | bytes) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
+    """(arrival, data) of each server-sent event; comments are left out."""
+    rest = b""
+    while True:
+        received = response.read1(_RECEIVE)
+        stamp = time.monotonic()
+        if not received:
+            return
+        *lines, rest = (rest + received).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield stamp, line[5:].strip()
+
+
+def _take(event: Json, stamp: float, answer: Answer) -> str | None:
+    """Adds one event to the answer; the finish reason if it holds one."""
+    usage = event.get("usage")
+    if usage:
+        answer.usage_prompt = usage.get("prompt_tokens")
+        answer.usage_completion = usage.get("completion_tokens")
+    finish = None
+    for choice in event.get("choices") or []:
+        finish = choice.get("finish_reason") or finish
+        delta = choice.get("delta") or {}
+        text = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+        logprobs = (choice.get("logprobs") or {}).get("content")
+        if logprobs:
+            answer.exact = True
+            answer.tokens += len(logprobs)
+        if text:
+            answer.stamps.append(stamp)
+            answer.text += text
+            answer.tokens += 0 if logprobs or answer.exact else 1
+    return finish
+
+
+def _refused(answer: Answer, response: http.client.HTTPResponse, body: bytes) -> None:
+    answer.outcome = {429: "rejected", 503: "timeout"}.get(response.status, "error")
+    answer.retry_after = response.headers.get("Retry-After")
+    try:
+        answer.error = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        answer.error = body[:200].decode(errors="replace")
