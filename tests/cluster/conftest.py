@@ -1,0 +1,90 @@
+"""One cluster for the whole suite, and what every test needs in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from testcluster import hub as model_hub
+from testcluster import layout, session
+from testcluster.hub import Hub
+from testcluster.kube import Kube
+from testcluster.layout import Cluster
+
+# Every pod that a test starts, is reached from here: a busybox that waits to be told what to do.
+CLIENT = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "client"},
+    "spec": {
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "containers": [
+            {"name": "c", "image": layout.BUSYBOX, "command": ["sleep", "1000000"]},
+        ],
+    },
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs the cluster, and the first test pays for its start."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+def require(missing: str | None) -> None:
+    """Skip where a person may lack something; fail where nothing may be lacking."""
+    if missing is None:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(missing, pytrace=False)
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A whole cluster of this test run's own; CLUSTER_USE names a running one instead."""
+    require(session.missing_for_cluster())
+    if name := os.environ.get("CLUSTER_USE"):
+        yield Cluster(name)
+        return
+    with session.temporary("t") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def kube(cluster: Cluster) -> Kube:
+    return Kube(cluster)
+
+
+@pytest.fixture(scope="session")
+def hub(cluster: Cluster) -> Iterator[Hub]:
+    """A model hub at the node's address that serves SmolLM2."""
+    with model_hub.serving(cluster, {model_hub.FILE: model_hub.smollm2()}) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, with a pod `client` in it."""
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-")
+    kube.kubectl("create", "namespace", name)
+    try:
+        # Pods are refused until the namespace has its account.
+        kube.until(
+            f"the default account of {name} exists",
+            lambda: kube.get("serviceaccount", "default", name),
+            timeout_s=30,
+        )
+        kube.apply(CLIENT, namespace=name)
+        yield name
+    finally:
+        kube.kubectl("delete", "namespace", name, "--timeout=90s", timeout_s=100)

@@ -1,0 +1,65 @@
+"""What every other test here takes for granted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from testcluster import layout, lifecycle
+from testcluster.gpus import plugged_in
+from testcluster.hub import Hub
+from testcluster.kube import Kube
+from testcluster.layout import Cluster
+
+
+def test_the_cluster_is_a_real_one(cluster: Cluster) -> None:
+    """34 checks from the node's readiness over CEL and helm to a delete that leaves nothing."""
+    done = subprocess.run(
+        lifecycle.inside(cluster, [str(layout.SOURCES / "check")]),
+        env=lifecycle.environment(cluster), capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_a_pod_reaches_the_hub_and_resumes(
+    kube: Kube, hub: Hub, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "words").write_text("one two three")
+    hub.files["words"] = tmp_path / "words"
+    resume = f"cd /tmp && printf 'one ' > words && wget -q -c {hub.url('words')} && cat words"
+    found = kube.until(
+        "the client pod resumes a download",
+        lambda: kube.exec(namespace, "client", "sh", "-c", resume),
+        namespaces=[namespace],
+    )
+    assert found == "one two three"
+    assert "GET /words bytes=4-" in hub.requests
+
+
+def test_devices_appear_turn_unhealthy_and_go(kube: Kube) -> None:
+    with plugged_in(kube, 2) as gpus:
+        gpus.set_unhealthy(1)
+        gpus.wait_for(2, 1)
+        gpus.set_unhealthy()
+        gpus.wait_for(2, 2)
+
+
+def test_a_cluster_ends_with_the_process_that_it_was_made_for() -> None:
+    script = str(layout.SOURCES / "cluster")
+    owner = subprocess.Popen(["sleep", "60"])
+    try:
+        subprocess.run(
+            [sys.executable, script, "up", "--api-only", "--owner", str(owner.pid), "owned"],
+            check=True, timeout=120,
+        )  # fmt: skip
+        cluster = Cluster("owned")
+        holder = cluster.holder()
+        assert holder is not None
+    finally:
+        owner.kill()
+        owner.wait()
+    lifecycle.wait_for_end(holder)
+    assert cluster.holder() is None
+    lifecycle.down(cluster)

@@ -1,0 +1,42 @@
+"""Calls made inside a cluster's network by a thread of this process.
+
+A socket belongs to the network in which it was made, wherever it is used later. So a server may
+listen in the cluster and be served by ordinary threads outside, and a client may run outside on
+sockets that were made inside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from testcluster import lifecycle
+from testcluster.layout import Cluster
+
+T = TypeVar("T")
+CLONE_NEWNET = 0x40000000
+
+
+def call_inside(cluster: Cluster, function: Callable[[], T]) -> T:
+    """What the function returns or raises, run in a thread that is in the cluster's network."""
+
+    def work() -> T:
+        _enter(cluster)
+        return function()
+
+    with ThreadPoolExecutor(1, thread_name_prefix=f"inside {cluster.name}") as pool:
+        return pool.submit(work).result()
+
+
+def _enter(cluster: Cluster) -> None:
+    """Move this thread, and it alone, into the network."""
+    descriptor = os.open(lifecycle.network_of(cluster), os.O_RDONLY)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(descriptor, CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(descriptor)
