@@ -8,6 +8,7 @@ from flatwake_service.manifest import defaults
 from flatwake_service.manifest.arguments import (
     IGNORED_BY_UP,
     Place,
+    fetch_arguments,
     ignored_by_up,
     serve_arguments,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "Strategy",
     "Termination",
     "defaults",
+    "fetch_arguments",
     "ignored_by_up",
     "load",
     "loads",

@@ -79,6 +79,36 @@ def _limits(server: InferenceServer, arguments: "_Arguments") -> None:
     arguments.add_duration("--startup-timeout", spec.startup_timeout, defaults.STARTUP_TIMEOUT)
 
 
+def fetch_arguments(
+    server: InferenceServer,
+    *,
+    cache: str,
+    backend: Backend,
+    token_file: str | None = None,
+    pinned_dir: str | None = None,
+) -> list[str]:
+    """The arguments after `flatwake fetch`, in a pod.
+
+    cache: the folder to fill. pinned_dir: a folder with the files `source`, `revision` and
+    `digest` (a mounted ConfigMap) of what another pod has resolved; it may be empty or absent.
+    """
+    spec = server.spec
+    arguments = _Arguments()
+    arguments.words.append(spec.model.source)
+    arguments.add("--cache", cache)
+    arguments.add("--digest", spec.model.digest)
+    arguments.add("--token-file", token_file)
+    arguments.add("--pinned-dir", pinned_dir)
+    arguments.words.append("--preflight")
+    arguments.add("--backend", backend.lower())
+    for architecture in spec.accelerator.architectures:
+        arguments.add("--architecture", architecture)
+    arguments.add("--min-memory", spec.accelerator.min_memory)
+    arguments.add("--status-port", defaults.SERVE_PORT)
+    arguments.add_duration("--startup-timeout", spec.startup_timeout, defaults.STARTUP_TIMEOUT)
+    return arguments.words
+
+
 class _Arguments:
     def __init__(self) -> None:
         self.words: list[str] = []

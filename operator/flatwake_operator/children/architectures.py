@@ -1,0 +1,77 @@
+"""Which devices have which architecture, and node affinity from that.
+
+Ids are PCI device ids of vendor 1002. A test looks each up in Debian's pci.ids by the chip's name;
+those that it doesn't know yet carry their source here.
+"""
+
+from flatwake_service.manifest import Architecture
+
+from flatwake_operator.settings import Object
+
+DEVICE_IDS: dict[Architecture, tuple[str, ...]] = {
+    Architecture.GFX906: ("66a0", "66a1", "66af"),
+    Architecture.GFX908: ("738c",),
+    Architecture.GFX90A: ("7408", "740c", "740f"),
+    Architecture.GFX942: ("74a0", "74a1", "74a2", "74a5", "74a9", "74b5", "74b9", "74bd"),
+    Architecture.GFX950: ("75a0", "75a3"),
+    Architecture.GFX1030: ("73a3", "73a5", "73bf"),
+    Architecture.GFX1100: ("7448", "744c", "745e"),
+    Architecture.GFX1151: ("1586",),
+    Architecture.GFX1200: ("7590",),
+    Architecture.GFX1201: ("7550", "7551"),
+}
+
+PREFIXES = ("amd.com/gpu", "beta.amd.com/gpu")
+"""AMD's node labeller, now and before."""
+
+
+def device_ids(architectures: tuple[Architecture, ...]) -> list[str]:
+    """The ids of all these architectures, sorted."""
+    return sorted(device for a in architectures for device in DEVICE_IDS[a])
+
+
+def has_device_labels(node_labels: dict[str, str]) -> bool:
+    """Whether AMD's labeller has said which devices a node has."""
+    return any(
+        label == f"{prefix}.device-id" or label.startswith(f"{prefix}.device-id.")
+        for label in node_labels
+        for prefix in PREFIXES
+    )
+
+
+def node_terms(architectures: tuple[Architecture, ...]) -> list[Object]:
+    """nodeSelectorTerms (any of them suffices) for nodes with such a device.
+
+    A node with one kind of device has `…device-id=74a1`; a node with several kinds has
+    `…device-id.74a1=<count>` for each.
+    """
+    ids = device_ids(architectures)
+    terms: list[Object] = []
+    for prefix in PREFIXES:
+        alone = {"key": f"{prefix}.device-id", "operator": "In", "values": ids}
+        terms.append({"matchExpressions": [alone]})
+        for device in ids:
+            among = {"key": f"{prefix}.device-id.{device}", "operator": "Exists"}
+            terms.append({"matchExpressions": [among]})
+    return terms
+
+
+def with_terms(affinity: Object, terms: list[Object]) -> Object:
+    """A pod's affinity that asks for one of these terms besides what it asks for already."""
+    node = dict(affinity.get("nodeAffinity") or {})
+    required = dict(node.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
+    given = required.get("nodeSelectorTerms") or [{}]
+    # Terms are alternatives: both conditions hold for one of each, joined.
+    joined = [_join(left, right) for left in given for right in terms]
+    required["nodeSelectorTerms"] = joined
+    node["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    return {**affinity, "nodeAffinity": node}
+
+
+def _join(left: Object, right: Object) -> Object:
+    both: Object = {**left, **right}
+    for key in ("matchExpressions", "matchFields"):
+        values = [*left.get(key, []), *right.get(key, [])]
+        if values:
+            both[key] = values
+    return both
