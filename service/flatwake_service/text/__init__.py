@@ -11,6 +11,16 @@ from __future__ import annotations
 from flatwake_service.text.detokenizer import Detokenizer
 from flatwake_service.text.stops import StopStrings
 from flatwake_service.text.stream import TextStream
+from flatwake_service.text.template import ChatTemplate, load_template
 from flatwake_service.text.tokenizer import Tokenizer, check_text, load_tokenizer
 
-__all__ = ["Detokenizer", "StopStrings", "TextStream", "Tokenizer", "check_text", "load_tokenizer"]
+__all__ = [
+    "ChatTemplate",
+    "Detokenizer",
+    "StopStrings",
+    "TextStream",
+    "Tokenizer",
+    "check_text",
+    "load_template",
+    "load_tokenizer",
+]

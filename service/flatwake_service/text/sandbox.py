@@ -1,0 +1,317 @@
+"""A Jinja environment for templates that come with a model: they read, and always end.
+
+Jinja's immutable sandbox keeps a template away from Python's insides. What it leaves open is
+closed here: time (every loop and call looks at the clock) and size (nothing that a template
+computes may outgrow `MAX_CHARACTERS`, and that is checked before it is made).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from datetime import datetime
+from functools import wraps
+from typing import Any, Final, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+MAX_CHARACTERS: Final = 16 << 20
+MAX_ITEMS: Final = 1 << 20
+MAX_SECONDS: Final = 1.0
+"""Processor time of the rendering thread, so that a busy machine refuses nothing."""
+
+# Filters that make a string of whatever they are given.
+_SPELLING: Final = frozenset(
+    {"capitalize", "e", "escape", "forceescape", "indent", "join", "lower", "replace", "safe"}
+    | {"string", "title", "trim", "truncate", "upper", "wordcount"}
+)
+# All that templates use; what is missing here can blow up a value and is used by none.
+_FILTERS: Final = frozenset(
+    {"abs", "attr", "bool", "count", "d", "default", "dictsort", "first", "float", "groupby"}
+    | {"int", "items", "last", "length", "list", "map", "max", "min", "reject", "rejectattr"}
+    | {"reverse", "round", "select", "selectattr", "sort", "sum", "unique"}
+    | _SPELLING
+)
+_PADDING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "translate"})
+_WIDTH: Final = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)")
+
+
+class _Budget(threading.local):
+    seconds = 0.0
+    deadline = 0.0
+    ticks = 0
+
+
+_budget = _Budget()
+
+
+@contextmanager
+def budget(seconds: float = MAX_SECONDS) -> Iterator[None]:
+    """Start the clock of a rendering in this thread."""
+    _budget.seconds, _budget.ticks = seconds, 0
+    _budget.deadline = time.thread_time() + seconds
+    yield
+
+
+def check_size(value: Any) -> Any:
+    """The value itself, unless its text would be too large."""
+    if isinstance(value, str):
+        _check(len(value))
+    elif isinstance(value, list | tuple | Mapping):
+        _weigh(value)
+    elif isinstance(value, int):
+        _check(value.bit_length())
+    return value
+
+
+def _weigh(value: Any) -> None:
+    """Refuse containers that would spell out too long; shared parts count each time."""
+    weight, stack = 0, [value]
+    while stack:
+        _tick()
+        item = stack.pop()
+        weight += len(item) if isinstance(item, Sized) else 1
+        _check(weight)
+        if isinstance(item, Mapping):
+            stack.extend(item.keys())
+            stack.extend(item.values())
+        elif isinstance(item, list | tuple):
+            stack.extend(item)
+
+
+def _check(size: int, limit: int = MAX_CHARACTERS) -> None:
+    if size > limit:
+        raise SecurityError(f"the template makes something larger than {limit} characters or items")
+
+
+def _tick() -> None:
+    _budget.ticks += 1
+    if _budget.ticks % 64 == 0 and time.thread_time() > _budget.deadline:
+        raise SecurityError(
+            f"the template takes longer than {_budget.seconds:g} s of processor time"
+        )
+
+
+class _Watched(Iterable[Any]):
+    """What a loop runs over, with a look at the clock for each item."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._items:
+            _tick()
+            yield item
+
+
+class _WatchedSized(_Watched):
+    def __len__(self) -> int:
+        assert isinstance(self._items, Sized)
+        return len(self._items)
+
+
+def _watched(items: Any) -> Any:
+    if isinstance(items, jinja2.Undefined) or not isinstance(items, Iterable):
+        return items  # Jinja's own error is the right one
+    return _WatchedSized(items) if isinstance(items, Sized) else _Watched(items)
+
+
+class _Watcher(NodeTransformer):
+    """Wraps what every loop runs over and what every `~` makes."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 (the visitor's protocol)
+        self.generic_visit(node)
+        node.iter = _filtered(node.iter, "a loop")
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.nodes = [_filtered(part, "a part") for part in node.nodes]
+        return _filtered(node, "a part")
+
+
+def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
+    # The names have a space, so that no template can spell them.
+    assert isinstance(node, nodes.Expr)
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+class _Generation(Extension):
+    """`{% generation %}…{% endgeneration %}` marks the assistant's text for training: no effect."""
+
+    tags = {"generation"}  # noqa: RUF012 (Jinja's protocol)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class TemplateSandbox(ImmutableSandboxedEnvironment):
+    """The environment that chat templates are compiled in, with Hugging Face's helpers."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[loopcontrols, _Generation],
+            finalize=check_size,
+        )
+        self.filters = {
+            name: _bounded(name, filter_)
+            for name, filter_ in self.filters.items()
+            if name in _FILTERS
+        }
+        self.filters |= {"tojson": _to_json, "a loop": _watched, "a part": check_size}
+        del self.globals["lipsum"]
+        self.globals |= {"raise_exception": _raise, "strftime_now": _now}
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        watched = _Watcher().visit(tree)
+        assert isinstance(watched, nodes.Template)
+        return watched
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        _tick()
+        if operator == "*":
+            for a, b in ((left, right), (right, left)):
+                if isinstance(a, str | list | tuple) and isinstance(b, int):
+                    _check(len(a) * max(b, 0), MAX_ITEMS)
+        elif operator == "**":
+            if isinstance(left, int) and isinstance(right, int):
+                _check(left.bit_length() * abs(right), 1 << 12)
+        elif operator == "%" and isinstance(left, str):
+            if _WIDTH.search(left):
+                raise SecurityError("the template formats with a large width")
+            values = right if isinstance(right, tuple) else (right,)
+            _check(len(left) + left.count("%") * sum(_length(v) for v in values))
+        elif operator == "+" and isinstance(left, list | tuple) and isinstance(right, list | tuple):
+            _check(len(left) + len(right), MAX_ITEMS)
+        result = super().call_binop(context, operator, left, right)
+        return check_size(result) if isinstance(result, str | int) else result
+
+    def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        _tick()
+        if isinstance(__obj, LoopContext) and args:
+            args = (_watched(args[0]), *args[1:])
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(owner, str):
+            _check_method(owner, getattr(__obj, "__name__", ""), args)
+        result = super().call(__context, __obj, *args, **kwargs)
+        return check_size(result) if isinstance(result, str) else result
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        format_ = super().wrap_str_format(value)
+        if format_ is None:
+            return None
+
+        def bounded(*args: Any, **kwargs: Any) -> str:
+            text = value.__self__
+            if ":" in text:
+                raise SecurityError("the template formats with a specification")
+            _check(len(text) + text.count("{") * sum(_length(v) for v in (*args, *kwargs.values())))
+            return format_(*args, **kwargs)
+
+        return bounded
+
+
+def _length(value: Any) -> int:
+    """An upper bound of the text that a value becomes."""
+    if isinstance(value, str):
+        return len(value)
+    check_size(value)
+    return 32 if isinstance(value, int | float | bool) or value is None else MAX_CHARACTERS // 64
+
+
+def _check_method(text: str, name: str, args: tuple[Any, ...]) -> None:
+    """Refuse a call of a string's method that would make something too large."""
+    if name in _PADDING and args and not (isinstance(args[0], int) and args[0] <= MAX_ITEMS):
+        raise SecurityError(f"the template calls {name} with {str(args[0])[:40]}")
+    if name == "replace" and len(args) >= 2:
+        _check_replace(text, *args[:2])
+    if name == "join" and args:
+        _check_join(text, args[0])
+
+
+def _check_replace(text: str, old: Any, new: Any) -> None:
+    count = text.count(old) if isinstance(old, str) else 0
+    _check(len(text) + count * _length(new))
+
+
+def _check_join(separator: str, items: Any) -> None:
+    if isinstance(items, list | tuple):
+        _check(sum(_length(item) + len(separator) for item in items))
+
+
+def _bounded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter of Jinja's whose text can't grow too large."""
+    passed = 1 if hasattr(filter_, "jinja_pass_arg") else 0  # a context comes first
+
+    @wraps(filter_)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        _tick()
+        value, *rest = args[passed:]
+        if name in _SPELLING:
+            check_size(value)
+        match name:
+            case "replace" if len(rest) >= 2:
+                _check_replace(str(value), str(rest[0]), rest[1])
+            case "join":
+                value = list(value)
+                separator = str(rest[0] if rest else kwargs.get("d", ""))
+                if not rest[1:] and "attribute" not in kwargs:
+                    _check_join(separator, value)
+                args = (*args[:passed], value, *rest)
+            case "indent":
+                width = rest[0] if rest else kwargs.get("width", 4)
+                size = width if isinstance(width, int) else _length(width)
+                _check(len(str(value)) + (str(value).count("\n") + 1) * size)
+            case "list" | "sort" | "unique" if isinstance(value, str):
+                _check(len(value), MAX_ITEMS)
+        result = filter_(*args, **kwargs)
+        return check_size(result) if isinstance(result, str) else result
+
+    return bounded
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Plain JSON, as the models' trainers spelled it: Jinja's own escapes for HTML."""
+    check_size(value)
+    if indent is not None and not 0 <= indent <= 16:
+        raise SecurityError("tojson's indent is at most 16")
+    text = json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+    _check(len(text))
+    return text
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _now(format_: str) -> str:
+    return datetime.now().strftime(format_)
