@@ -87,7 +87,7 @@ def round_to_int8(x: np.ndarray) -> np.ndarray:
 
 def quantise_int8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """int8 `[rows, blocks, 32]` and float32 scales `[rows, blocks]`."""
-    blocks = x.reshape(len(x), -1, ACTIVATION_BLOCK)
+    blocks = x.reshape(len(x), x.shape[1] // ACTIVATION_BLOCK, ACTIVATION_BLOCK)
     largest = np.max(np.abs(blocks), axis=-1)
     largest = np.where(largest < SMALLEST_SCALED, np.float32(0), largest)
     inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest != 0)
