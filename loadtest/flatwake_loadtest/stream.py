@@ -11,7 +11,7 @@ import http.client
 import json
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -111,11 +111,19 @@ class Client:
         with self._send("POST", path, _encode(body)) as response:
             return response.status, response.read()
 
-    def chat(self, body: Json, *, abort_after: int | None = None, stall: float = 0.0) -> Answer:
+    def chat(
+        self,
+        body: Json,
+        *,
+        abort_after: int | None = None,
+        stall: float = 0.0,
+        on_event: Callable[[], None] = lambda: None,
+    ) -> Answer:
         """Streams one chat completion to its end.
 
         With `abort_after` the connection is closed after that many events (0: as soon as the
-        request is sent); `stall` seconds are spent without reading after the first event.
+        request is sent); `stall` seconds are spent without reading after the first event;
+        `on_event` is called at each event with text.
         """
         answer = Answer(sent=time.monotonic())
         try:
@@ -126,7 +134,7 @@ class Client:
                 # Leaving the block closes the stream: a socket lives as long as its response.
                 with self._send("POST", "/v1/chat/completions", _encode(body)) as response:
                     answer.status = response.status
-                    _read(response, answer, abort_after, stall)
+                    _read(response, answer, abort_after, stall, on_event)
         except _NO_ANSWER as error:
             answer.error = f"{type(error).__name__}: {error}"
             answer.outcome = "broken" if answer.status else "unreachable"
@@ -162,7 +170,11 @@ class Client:
 
 
 def _read(
-    response: http.client.HTTPResponse, answer: Answer, abort_after: int | None, stall: float
+    response: http.client.HTTPResponse,
+    answer: Answer,
+    abort_after: int | None,
+    stall: float,
+    on_event: Callable[[], None],
 ) -> None:
     if response.status != 200:
         _refused(answer, response, response.read())
@@ -179,7 +191,10 @@ def _read(
         if "error" in event:
             answer.outcome, answer.error = "error", str(event["error"].get("message", event))
             return
+        before = len(answer.stamps)
         finish = _take(event, stamp - answer.sent, answer) or finish
+        if len(answer.stamps) > before:
+            on_event()
         if abort_after is not None and len(answer.stamps) >= abort_after:
             answer.outcome = "cancelled"
             return

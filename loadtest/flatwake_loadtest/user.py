@@ -1,0 +1,82 @@
+"""A user as locust runs it: asks what its wave gives it, streams the answer, says how it went.
+
+Importing this imports locust, which patches sockets and threads for gevent: only the driving
+process does so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from locust import User, task  # first: it patches the interpreter for gevent
+from locust.exception import StopUser
+
+from .stream import Answer, Client, Json
+
+if TYPE_CHECKING:
+    from .stage import Stage, Theatre
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request of one user; `tag` says what it is for, `abort_after` when the user goes away."""
+
+    body: Json
+    think: float = 0.0
+    abort_after: int | None = None
+    stall: float = 0.0
+    tag: str = ""
+    obey_retry: bool = False
+
+
+# What a user of this number does next; None ends it.
+Source = Callable[[int], Job | None]
+
+
+class StreamUser(User):
+    """Asks one request after the other; its wave decides what and until when."""
+
+    environment: Theatre
+
+    def on_start(self) -> None:
+        self.stage: Stage = self.environment.stage
+        self.number = self.stage.enter()
+        self.client = Client(self.stage.target.url, self.stage.target.api_key)
+
+    def on_stop(self) -> None:
+        self.client.close()
+        self.stage.leave()
+
+    @task
+    def ask(self) -> None:
+        job = self.stage.source(self.number)
+        if job is None:
+            raise StopUser
+        time.sleep(job.think)
+        answer = self._ask(job)
+        while job.obey_retry and answer.outcome == "rejected" and answer.retry_after:
+            time.sleep(float(answer.retry_after))
+            answer = self._ask(job)
+
+    def _ask(self, job: Job) -> Answer:
+        answer = self.client.chat(
+            job.body,
+            abort_after=job.abort_after,
+            stall=job.stall,
+            on_event=lambda: self.stage.saw(self.number),
+        )
+        answer.user, answer.tag = self.number, job.tag
+        self.stage.record(answer)
+        failure = None if answer.complete or answer.outcome == "cancelled" else answer.error
+        self.environment.events.request.fire(  # type: ignore[no-untyped-call]
+            request_type="chat",
+            name=self.stage.wave.name,
+            response_time=answer.seconds * 1000,
+            response_length=len(answer.text),
+            exception=RuntimeError(failure) if failure else None,
+            context={"first": answer.first},
+        )
+        return answer
