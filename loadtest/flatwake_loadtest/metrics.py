@@ -52,3 +52,11 @@ class Scrape:
     def labelled(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
         for labels, value in self.samples.get(name, {}).items():
             yield dict(labels), value
+
+
+# Gauges that are zero when nothing runs.
+HELD: tuple[tuple[str, dict[str, str]], ...] = (
+    ("requests_in_flight", {}),
+    ("kv_blocks", {"state": "used"}),
+    ("state_slots", {"state": "used"}),
+)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from locust.env import Environment
 
-from .metrics import Scrape
+from .metrics import HELD, Scrape
 from .plan import Plan, Target, Wave
 from .stream import Answer, Client, Json
 from .user import Job, Source, StreamUser
@@ -132,13 +132,7 @@ class Stage:
 
 def idle(scrape: Scrape) -> bool:
     """Nothing runs, nothing waits, nothing is held."""
-    return not any(
-        [
-            scrape.total("requests_in_flight"),
-            scrape.get("kv_blocks", state="used"),
-            scrape.get("state_slots", state="used"),
-        ]
-    )
+    return not any(scrape.get(name, **labels) for name, labels in HELD)
 
 
 def counters(scrape: Scrape) -> list[float | None]:

@@ -12,6 +12,7 @@ from .plan import Kind, Wave
 from .prompts import Prompt, endless, fixed
 from .stage import Stage, nothing
 from .user import Job
+from .words import codeword
 
 _LONG = 400  # tokens of a stream that others join
 _SETTLED = 20  # tokens after which a stream counts as running
@@ -153,12 +154,6 @@ def _codeword(stage: Stage, wave: Wave, index: int) -> Prompt:
     ask = f"{line * 4}Say the password. The password is"
     filler = fixed(16 + 24 * (index % 4), 1, stage.plan.seed + index, stage.target.words)
     return Prompt((("user", f"{filler.messages[0][1]}. {ask}"),), wave.tokens, 0.0, index)
-
-
-def codeword(seed: int, index: int) -> str:
-    """A word that no model says by chance: letters and a number."""
-    rng = random.Random(f"codeword {seed} {index}")
-    return "".join(rng.choice("BCDFGHJKLMNPQRSTVWXZ") for _ in range(5)) + f"-{rng.randrange(1000)}"
 
 
 def endurance(stage: Stage, wave: Wave) -> None:

@@ -1,0 +1,105 @@
+"""Is every answer whole, its own, and the same in company as alone?"""
+
+from __future__ import annotations
+
+from .checks import Check, State, check
+from .record import Played
+from .stream import Answer
+from .words import codeword
+
+
+def checks(played: Played, seed: int) -> list[Check]:
+    found = [_served(played)]
+    if played.tagged("together"):
+        found.append(_equal(played))
+    if played.wave.kind == "correctness":
+        found += [_own_words(played, seed), _exact(played)]
+    if played.wave.kind == "burst":
+        found.append(_burst(played))
+    return found
+
+
+def _served(played: Played) -> Check:
+    """Every request ends as it should; a burst may be refused first, a leaver leaves."""
+    fine = {"stop", "length"}
+    if played.wave.kind == "burst":
+        fine.add("rejected")
+    if played.wave.kind == "disconnect":
+        fine.add("cancelled")
+    wrong = [
+        f"{answer.outcome} (status {answer.status}): {answer.error or 'no reason given'}"
+        for answer in played.answers
+        if answer.outcome not in fine
+    ]
+    right = f"{len(played.answers)} requests"
+    return check("every request ends as it should", played.wave.name, wrong, right)
+
+
+def _equal(played: Played) -> Check:
+    """Greedy text under load against the same prompt's alone."""
+    alone = {answer.tag.partition(":")[2]: answer for answer in played.tagged("alone")}
+    together = played.tagged("together")
+    wrong = []
+    for answer in together:
+        name = answer.tag.partition(":")[2]
+        if answer.complete and answer.text != alone[name].text:
+            wrong.append(_difference(name, alone[name], answer))
+    right = f"{len(together)} greedy answers, {sum(a.produced for a in together)} tokens"
+    about = "greedy answers are the same alone and under load"
+    return check(about, played.wave.name, wrong, right)
+
+
+def _difference(name: str, alone: Answer, answer: Answer) -> str:
+    pairs = zip(alone.text, answer.text, strict=False)
+    shortest = min(len(alone.text), len(answer.text))
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), shortest)
+    return f"prompt {name} differs from character {at}"
+
+
+def _own_words(played: Played, seed: int) -> Check:
+    """No stream may say another stream's codeword; how many say their own is told."""
+    together = played.tagged("together")
+    words = {str(index): codeword(seed, index) for index in range(played.wave.requests)}
+    wrong, own = [], 0
+    for answer in together:
+        name = answer.tag.partition(":")[2]
+        own += words[name] in answer.text
+        crossed = [other for other in words if other != name and words[other] in answer.text]
+        wrong += [f"the answer to {name} holds the codeword of {other}" for other in crossed]
+    right = f"{own} of {len(together)} say their own codeword, none another's"
+    return check("no answer crosses into another", played.wave.name, wrong, right)
+
+
+def _exact(played: Played) -> Check:
+    """With logprobs each token of the stream is seen: they must be as many as usage says."""
+    about = "the stream holds the tokens that usage counts"
+    counted = [answer for answer in played.tagged("counted") if answer.complete]
+    if not any(answer.exact for answer in counted):
+        detail = "the server gave no logprobs, so tokens in the stream can't be told apart"
+        return Check(about, State.NOT_SHOWN, detail, played.wave.name, required=False)
+    wrong = [
+        f"{answer.tokens} streamed, usage says {answer.usage_completion}"
+        for answer in counted
+        if answer.tokens != answer.usage_completion
+    ]
+    right = f"{sum(answer.tokens for answer in counted)} tokens in {len(counted)} streams"
+    return check(about, played.wave.name, wrong, right)
+
+
+def _burst(played: Played) -> Check:
+    """Beyond the queue: 429 with an integer Retry-After, and everyone is served in the end."""
+    about = "a full queue says 429 and when to come back"
+    refused = [answer for answer in played.answers if answer.outcome == "rejected"]
+    if not refused:
+        detail = f"{played.wave.users} users at once were all taken: ask with a larger --burst"
+        return Check(about, State.NOT_SHOWN, detail, played.wave.name, required=False)
+    wrong = [
+        f"Retry-After is {answer.retry_after or 'absent'}"
+        for answer in refused
+        if not (answer.retry_after or "").isdigit()
+    ]
+    served = sum(answer.complete for answer in played.answers)
+    if served != played.wave.users:
+        wrong.append(f"{served} of {played.wave.users} users were served in the end")
+    right = f"{len(refused)} refusals, all {served} users served in the end"
+    return check(about, played.wave.name, wrong, right)

@@ -1,0 +1,136 @@
+"""All checks of a run: what it must hold, wave by wave and as a whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from . import correctness, counters, memory
+from .bounds import Bounds, Gate
+from .checks import Check, State, check
+from .figures import Figures
+from .memory import Sample
+from .metrics import Scrape
+from .record import Played, Record
+from .verdict import Flatness, Verdict, growing, judge
+
+_STATES = {
+    Flatness.FLAT: State.HOLDS,
+    Flatness.NOT_FLAT: State.FAILS,
+    Flatness.NOT_SHOWN: State.NOT_SHOWN,
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A memory verdict of one wave and what hangs on it."""
+
+    wave: str
+    verdict: Verdict
+    gate: Gate
+
+
+def checks(
+    record: Record, figures: list[Figures], judged: list[Judged], bounds: Bounds
+) -> list[Check]:
+    found: list[Check] = []
+    for played in record.played:
+        found += correctness.checks(played, record.plan.seed)
+        found += counters.checks(played, bounds)
+    found += agreement(record, bounds)
+    found += [rising(each, bounds) for each in figures if each.name == "rising 1 to 8"]
+    found += flatness(judged)
+    missing = [name for name, played in record.waves.items() if not played.marks]
+    found.append(check("every wave was played", "", missing, f"{len(record.waves)} waves"))
+    return found
+
+
+def verdicts(record: Record, samples: list[Sample], bounds: Bounds) -> list[Judged]:
+    """The flatness of everything that is bounded, in each endurance wave after its warm-up."""
+    found = []
+    for played in record.played:
+        if played.wave.target != "ours":
+            continue
+        for mark, end in played.parts("judged"):
+            for series in memory.series(samples, mark.at, end):
+                bound = bounds.of(series.kind, played.wave.requests)
+                if bound is not None and series.values.any():
+                    found.append(Judged(played.wave.name, judge(series, bound[0]), bound[1]))
+    return found
+
+
+def flatness(judged: list[Judged]) -> list[Check]:
+    found = []
+    for each in judged:
+        verdict = each.verdict
+        state = _STATES[verdict.flatness]
+        required = each.gate == "flat" or (
+            each.gate == "not_growing" and verdict.flatness is Flatness.NOT_FLAT
+        )
+        about = f"{verdict.process} {verdict.kind} is flat"
+        found.append(Check(about, state, verdict.reason, each.wave, required))
+    return found
+
+
+def culprits(judged: list[Judged]) -> tuple[str, ...]:
+    """The processes that grow, by the verdicts that count."""
+    return growing(each.verdict for each in judged if each.gate != "report")
+
+
+def rising(figures: Figures, bounds: Bounds) -> Check:
+    """Aggregate speed must never fall when a user joins, by more than it scatters."""
+    wrong = []
+    steps = figures.more["steps"]
+    for few, many in pairwise(steps):
+        speed, next_speed = few["tokens_per_second"], many["tokens_per_second"]
+        scatter = 2 * math.hypot(few["standard_error"], many["standard_error"])
+        if next_speed < speed - max(scatter, bounds.rising * speed):
+            wrong.append(
+                f"{few['users']} → {many['users']} users: {speed:.0f} → {next_speed:.0f} tokens/s"
+            )
+    right = " → ".join(f"{each['tokens_per_second']:.0f}" for each in steps)
+    about = "aggregate speed never falls when a user joins"
+    return check(about, figures.name, wrong, f"{right} tokens/s")
+
+
+def agreement(record: Record, bounds: Bounds) -> list[Check]:
+    """The server's histograms against the client's clock, over waves that nobody left early."""
+    found = []
+    for played in record.played:
+        if played.wave.kind not in ("steady", "endurance") or len(played.rests) < 2:
+            continue
+        before, after = played.rests["begin"].scrape, played.rests["end"].scrape
+        ours = _client_means(played)
+        for name, metric in _HISTOGRAMS.items():
+            theirs = _mean(before, after, metric)
+            if theirs is not None and ours[name] is not None:
+                found.append(_compared(played, name, ours[name] or 0.0, theirs, bounds))
+    return found
+
+
+_HISTOGRAMS = {"gap": "inter_token_seconds", "first_token": "time_to_first_token_seconds"}
+
+
+def _client_means(played: Played) -> dict[str, float | None]:
+    served = [answer for answer in played.answers if answer.complete and answer.stamps]
+    spans = sum(answer.stamps[-1] - answer.stamps[0] for answer in served)
+    gaps = sum(answer.produced - 1 for answer in served)
+    firsts = sum(answer.stamps[0] for answer in served)
+    return {
+        "gap": spans / gaps if gaps > 0 else None,
+        "first_token": firsts / len(served) if served else None,
+    }
+
+
+def _mean(before: Scrape, after: Scrape, metric: str) -> float | None:
+    count = counters.gained(before, after, f"{metric}_count")
+    return counters.gained(before, after, f"{metric}_sum") / count if count > 0 else None
+
+
+def _compared(played: Played, name: str, ours: float, theirs: float, bounds: Bounds) -> Check:
+    figures = f"client {ours * 1000:.2f} ms, server {theirs * 1000:.2f} ms"
+    wrong = [] if bounds.agreement[name].allows(ours, theirs) else [figures]
+    words = {"gap": "mean gap", "first_token": "mean time to first token"}
+    about = f"the server's {words[name]} is the client's"
+    return check(about, played.wave.name, wrong, figures)
