@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from testcluster import hub as model_hub
-from testcluster import layout, session
+from testcluster import images as project_images
+from testcluster import layout, lifecycle, session
 from testcluster.hub import Hub
 from testcluster.kube import Kube
 from testcluster.layout import Cluster
@@ -72,10 +75,9 @@ def hub(cluster: Cluster) -> Iterator[Hub]:
         yield running
 
 
-@pytest.fixture
-def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own, with a pod `client` in it."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-")
+@contextmanager
+def temporary_namespace(kube: Kube, name: str) -> Iterator[str]:
+    """A namespace with a pod `client` in it, for the length of a block."""
     kube.kubectl("create", "namespace", name)
     try:
         # Pods are refused until the namespace has its account.
@@ -88,3 +90,27 @@ def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
         yield name
     finally:
         kube.kubectl("delete", "namespace", name, "--timeout=90s", timeout_s=100)
+
+
+@pytest.fixture
+def namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    with temporary_namespace(kube, words[:60].strip("-")) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def module_namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str]:
+    """One for the tests of a module that don't get into each other's way."""
+    name = request.node.path.stem.removeprefix("test_").replace("_", "-")
+    with temporary_namespace(kube, f"module-{name}") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def images(cluster: Cluster) -> dict[str, str]:
+    """The project's images, built from these sources and loaded into the node: name → reference."""
+    built = {image.name: image for image in (project_images.OPERATOR, project_images.CPU)}
+    lifecycle.load(cluster, [project_images.build(image) for image in built.values()])
+    return {name: image.reference() for name, image in built.items()}
