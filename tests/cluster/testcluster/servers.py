@@ -1,0 +1,89 @@
+"""InferenceServers in a cluster: from the examples to an answered request."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from testcluster import hub as model_hub
+from testcluster import layout
+from testcluster.hub import Hub
+from testcluster.kube import Kube, KubectlError, Object
+
+EXAMPLES = layout.REPOSITORY / "examples"
+QUESTION = [{"role": "user", "content": "Name a primary colour."}]
+
+
+def example(name: str, hub: Hub, **spec: Any) -> Object:
+    """A committed example that fetches its model from the hub; `spec` adds top-level fields."""
+    document: Object = yaml.safe_load((EXAMPLES / name).read_text())
+    made = copy.deepcopy(document)
+    made["spec"]["model"]["source"] = hub.url(model_hub.FILE)
+    made["spec"]["model"]["digest"] = f"sha256:{model_hub.DIGEST}"
+    made["spec"].update(spec)
+    return made
+
+
+@dataclass(frozen=True)
+class Server:
+    """One InferenceServer, looked at as its user does."""
+
+    kube: Kube
+    namespace: str
+    name: str
+
+    def read(self) -> Object:
+        found = self.kube.get("infs", self.name, self.namespace)
+        if found is None:
+            raise KubectlError(f"no InferenceServer {self.name}")
+        return found
+
+    def condition(self, kind: str) -> Object | None:
+        """A condition that speaks of the newest spec, or None."""
+        found = self.read()
+        for condition in found.get("status", {}).get("conditions", []):
+            current = condition.get("observedGeneration") == found["metadata"]["generation"]
+            if condition["type"] == kind and current:
+                return dict(condition)
+        return None
+
+    def wait_for(
+        self, kind: str, status: str = "True", reason: str | None = None, timeout_s: float = 120
+    ) -> Object:
+        """The condition, once it has this status (and reason)."""
+
+        def holds() -> Object | None:
+            found = self.condition(kind)
+            matches = found and found["status"] == status and reason in (None, found["reason"])
+            return found if matches else None
+
+        return self.kube.until(
+            f"{self.name} has {kind}={status}{f' ({reason})' if reason else ''}",
+            holds,
+            namespaces=[self.namespace, "flatwake-system"],
+            timeout_s=timeout_s,
+        )
+
+    def row(self) -> dict[str, str]:
+        """What `kubectl get infs` shows, by column."""
+        text = self.kube.kubectl("-n", self.namespace, "get", "infs", self.name)
+        header, line = text.splitlines()
+        starts = [*map(header.index, header.split()), len(text)]
+        return {
+            column: line[start:end].strip()
+            for column, start, end in zip(header.split(), starts, starts[1:], strict=False)
+        }
+
+    def chat(self, *, timeout_s: int = 120, **fields: Any) -> Object:
+        """One chat completion, asked for by the pod `client` at the Service's DNS name."""
+        body = json.dumps({"messages": QUESTION, "max_tokens": 8, "temperature": 0} | fields)
+        url = f"http://{self.name}.{self.namespace}.svc.cluster.local:8000/v1/chat/completions"
+        header = "Content-Type: application/json"
+        words = ["timeout", str(timeout_s), "wget", "-qO-", "--header", header]
+        words += ["--post-data", body, url]
+        answer = self.kube.exec(self.namespace, "client", *words, timeout_s=timeout_s + 20)
+        return dict(json.loads(answer))
