@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from flatwake_service.errors import CheckpointError, UnsupportedModel
 from flatwake_service.models.rope import Rope, frequencies, scaled
 from flatwake_service.weights import Checkpoint, dequantize
+
+Config = TypeVar("Config")
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,14 @@ def read_config(checkpoint: Checkpoint) -> DenseConfig:
         CheckpointError: a key is missing or has an impossible value.
         UnsupportedModel: it asks for something that the dense decoder doesn't do.
     """
+    read = _from_gguf if checkpoint.kind == "gguf" else _from_huggingface
+    return guarded(checkpoint, read)
+
+
+def guarded(checkpoint: Checkpoint, read: Callable[[Checkpoint], Config]) -> Config:
+    """`read(checkpoint)`, what it stumbles over said as the checkpoint's fault."""
     try:
-        if checkpoint.kind == "gguf":
-            return _from_gguf(checkpoint)
-        return _from_huggingface(checkpoint)
+        return read(checkpoint)
     except KeyError as error:
         raise CheckpointError(
             f"{checkpoint.path.name}: the configuration lacks {error.args[0]}"

@@ -12,6 +12,7 @@ from flatwake_kernels.plan import Plan
 
 from flatwake_service.models.cache import Cache, CacheShape
 from flatwake_service.models.config import DenseConfig, read_config
+from flatwake_service.models.layers import FeedForward, Head, Norm, attend
 from flatwake_service.models.load import Loader
 from flatwake_service.models.rows import Rows
 from flatwake_service.models.workspace import Workspace
@@ -55,16 +56,14 @@ GGUF = Names(
 
 @dataclass(frozen=True)
 class Layer:
-    attention_norm: Buffer
+    norm: Norm
     qkv: LinearHandle
     qkv_bias: Buffer | None
     q_norm: Buffer | None
     k_norm: Buffer | None
     output: LinearHandle
     output_bias: Buffer | None
-    ffn_norm: Buffer
-    gate_up: LinearHandle
-    down: LinearHandle
+    ffn: FeedForward
 
 
 class DenseDecoder:
@@ -85,12 +84,11 @@ class DenseDecoder:
             [f"{self._names.embedding}.weight"], [config.vocabulary], config.hidden
         )
         self._layers = [_load_layer(loader, config, self._names, i) for i in range(config.layers)]
-        self._norm = loader.vector(f"{self._names.norm}.weight", config.hidden)
-        self._head = self._embedding
+        head = self._embedding
         if not config.tied:
-            self._head = loader.linear(
-                [f"{self._names.head}.weight"], [config.vocabulary], config.hidden
-            )
+            head = loader.linear([f"{self._names.head}.weight"], [config.vocabulary], config.hidden)
+        norm = loader.vector(f"{self._names.norm}.weight", config.hidden)
+        self._head = Head(Norm(norm, config.eps), head)
         # A step reads one row a token of an embedding that isn't the head as well.
         self.step_bytes = loader.linear_bytes - (0 if config.tied else self._embedding.bytes)
         self._loader = loader
@@ -112,33 +110,19 @@ class DenseDecoder:
 
     def logits(self, plan: Plan, hidden: Buffer, rows: Rows, space: Workspace) -> Buffer:
         """float32 logits of each sequence's sample row, [sequences, vocabulary]."""
-        config, count = self.config, rows.sequences
-        last = space.get("last", count, config.hidden, dtype=self.dtype)
-        normed = space.get("last_normed", count, config.hidden, dtype=self.dtype)
-        logits = space.get("logits", count, config.vocabulary, dtype=Dtype.F32)
-        plan.add(ops.GatherRows(x=hidden, y=last, index=rows.sample_row))
-        # There are never more sequences than live rows.
-        plan.add(ops.RmsNorm(x=last, y=normed, weight=self._norm, live=rows.live, eps=config.eps))
-        plan.add(ops.Linear(x=normed, y=logits, weight=self._head, live=rows.live))
-        return logits
+        return self._head.apply(plan, hidden, rows, space)
 
     def _body(self, plan: Plan, rows: Rows, space: Workspace, *, prefill: bool) -> Buffer:
-        config, count, dtype = self.config, rows.rows, self.dtype
-        hidden = space.get("hidden", count, config.hidden, dtype=dtype)
-        normed = space.get("normed", count, config.hidden, dtype=dtype)
-        ffn = space.get("ffn", count, config.ffn, dtype=dtype)
-        live = rows.live
+        config, live = self.config, rows.live
+        hidden = space.get("hidden", rows.rows, config.hidden, dtype=self.dtype)
+        normed = space.get("normed", rows.rows, config.hidden, dtype=self.dtype)
         plan.add(ops.Embedding(y=hidden, row_id=rows.row_id, live=live, table=self._embedding))
         for index, layer in enumerate(self._layers):
-            plan.add(
-                ops.RmsNorm(
-                    x=hidden, y=normed, weight=layer.attention_norm, live=live, eps=config.eps
-                )
-            )
+            layer.norm.apply(plan, hidden, normed, rows)
             mixed = self._attention(plan, rows, space, layer, index, normed, prefill=prefill)
             plan.add(
                 ops.Linear(
-                    x=mixed.view(count, config.heads * config.head_dim),
+                    x=mixed,
                     y=hidden,
                     weight=layer.output,
                     bias=layer.output_bias,
@@ -146,11 +130,7 @@ class DenseDecoder:
                     live=live,
                 )
             )
-            plan.add(
-                ops.RmsNorm(x=hidden, y=normed, weight=layer.ffn_norm, live=live, eps=config.eps)
-            )
-            plan.add(ops.GateUpSilu(x=normed, y=ffn, weight=layer.gate_up, live=live))
-            plan.add(ops.Linear(x=ffn, y=hidden, weight=layer.down, residual=hidden, live=live))
+            layer.ffn.apply(plan, hidden, rows, space)
         return hidden
 
     def _attention(
@@ -185,37 +165,7 @@ class DenseDecoder:
             )
         )
         attend(plan, rows, space, q, kv, y, prefill=prefill)
-        return y
-
-
-def attend(
-    plan: Plan, rows: Rows, space: Workspace, q: Buffer, kv: Buffer, y: Buffer, *, prefill: bool
-) -> None:
-    """y = attention of q over the paged KV, all [rows, heads, head_dim]; scaled by 1/√head_dim."""
-    count, heads, head_dim = q.shape
-    where = {
-        "row_length": rows.row_length,
-        "first_row": rows.first_row,
-        "row_count": rows.row_count,
-        "block_table": rows.block_table,
-    }
-    scale = head_dim**-0.5
-    if prefill:
-        plan.add(ops.AttentionPrefill(q=q, kv=kv, y=y, scale=scale, **where))
-        return
-    splits = ops.MAX_SPLITS
-    partial = space.get("partial", count, heads, splits, head_dim, dtype=Dtype.F32)
-    partial_ml = space.get("partial_ml", count, heads, splits, 2, dtype=Dtype.F32)
-    plan.add(
-        ops.AttentionDecode(
-            q=q, kv=kv, partial=partial, partial_ml=partial_ml, scale=scale, **where
-        )
-    )
-    plan.add(
-        ops.AttentionCombine(
-            partial=partial, partial_ml=partial_ml, y=y, row_length=rows.row_length
-        )
-    )
+        return y.view(count, q_size)
 
 
 def _load_layer(loader: Loader, config: DenseConfig, names: Names, index: int) -> Layer:
@@ -232,15 +182,20 @@ def _load_layer(loader: Loader, config: DenseConfig, names: Names, index: int) -
     def bias(tensors: tuple[str, ...], rows: tuple[int, ...]) -> Buffer:
         return loader.vectors([f"{prefix}{n}.bias" for n in tensors], rows)
 
+    def norm(name: str) -> Norm:
+        return Norm(vector(name, config.hidden), config.eps)
+
     return Layer(
-        attention_norm=vector(names.attention_norm, config.hidden),
+        norm=norm(names.attention_norm),
         qkv=linear(qkv, sizes, config.hidden),
         qkv_bias=bias(qkv, sizes) if config.attention_bias else None,
         q_norm=vector(names.q_norm, config.head_dim) if config.qk_norm else None,
         k_norm=vector(names.k_norm, config.head_dim) if config.qk_norm else None,
         output=linear((names.output,), (config.hidden,), q_size),
         output_bias=bias((names.output,), (config.hidden,)) if config.output_bias else None,
-        ffn_norm=vector(names.ffn_norm, config.hidden),
-        gate_up=linear((names.gate, names.up), (config.ffn, config.ffn), config.hidden),
-        down=linear((names.down,), (config.hidden,), config.ffn),
+        ffn=FeedForward(
+            norm=norm(names.ffn_norm),
+            gate_up=linear((names.gate, names.up), (config.ffn, config.ffn), config.hidden),
+            down=linear((names.down,), (config.hidden,), config.ffn),
+        ),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from flatwake_kernels.backend import Activations, Backend, Weight
@@ -51,10 +52,23 @@ class Loader:
             )
         return tensor
 
-    def linear(self, names: Sequence[str], rows: Sequence[int], columns: int) -> LinearHandle:
-        """One layer of several tensors' rows, one after another."""
+    def linear(
+        self,
+        names: Sequence[str],
+        rows: Sequence[int],
+        columns: int,
+        *,
+        permutations: Mapping[int, NDArray[np.int32]] = MappingProxyType({}),
+    ) -> LinearHandle:
+        """One layer of several tensors' rows, one after another.
+
+        `permutations[i]` says which of tensor i's rows comes where.
+        """
         tensors = [self.take(n, r, columns) for n, r in zip(names, rows, strict=True)]
-        views = [Weight(t.bytes, Dtype(int(t.format)), columns) for t in tensors]
+        views = [
+            Weight(t.bytes, Dtype(int(t.format)), columns, permutations.get(i))
+            for i, t in enumerate(tensors)
+        ]
         handle = self.backend.prepare_linear(views, self._activations)
         self.linear_bytes += handle.bytes
         self._advance(*tensors)

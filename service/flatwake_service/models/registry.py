@@ -13,6 +13,7 @@ from flatwake_service.errors import UnsupportedModel
 from flatwake_service.models.cache import Cache, CacheShape
 from flatwake_service.models.dense import DenseDecoder
 from flatwake_service.models.load import Loader
+from flatwake_service.models.qwen3_5 import Qwen35Decoder
 from flatwake_service.models.rows import Rows
 from flatwake_service.models.workspace import Workspace
 
@@ -44,10 +45,13 @@ DECODERS: dict[str, Callable[[Loader, Dtype], Decoder]] = {
     "MistralForCausalLM": DenseDecoder,
     "Qwen2ForCausalLM": DenseDecoder,
     "Qwen3ForCausalLM": DenseDecoder,
+    "Qwen3_5ForCausalLM": Qwen35Decoder,
+    "Qwen3_5ForConditionalGeneration": Qwen35Decoder,
     # GGUF's
     "llama": DenseDecoder,
     "qwen2": DenseDecoder,
     "qwen3": DenseDecoder,
+    "qwen35": Qwen35Decoder,
 }
 
 
