@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from testcluster import layout, lifecycle
@@ -44,22 +43,3 @@ def test_devices_appear_turn_unhealthy_and_go(kube: Kube) -> None:
         gpus.wait_for(2, 1)
         gpus.set_unhealthy()
         gpus.wait_for(2, 2)
-
-
-def test_a_cluster_ends_with_the_process_that_it_was_made_for() -> None:
-    script = str(layout.SOURCES / "cluster")
-    owner = subprocess.Popen(["sleep", "60"])
-    try:
-        subprocess.run(
-            [sys.executable, script, "up", "--api-only", "--owner", str(owner.pid), "owned"],
-            check=True, timeout=120,
-        )  # fmt: skip
-        cluster = Cluster("owned")
-        holder = cluster.holder()
-        assert holder is not None
-    finally:
-        owner.kill()
-        owner.wait()
-    lifecycle.wait_for_end(holder)
-    assert cluster.holder() is None
-    lifecycle.down(cluster)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testcluster import archive, layout, packages
-from testcluster.shell import ClusterError, locked, run, say
+from testcluster.shell import ClusterError, locked, output, run, say
 
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
@@ -32,6 +32,7 @@ SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENS
            "kernels", "loadtest", "operator", "service")  # fmt: skip
 NOT_SOURCES = {"__pycache__", "native", "build"}
 KEPT_ARCHIVES = 3
+STORAGE_LIMIT = 12_000_000_000
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,28 @@ def build(image: Image, *, base: str | None = None) -> Path:
     target = image.archive()
     with locked(layout.work_folder() / "images.lock"):
         if not target.exists():
-            _build(image, base or make_base(), target)
+            if _storage_bytes() > STORAGE_LIMIT:
+                drop_storage()
+            try:
+                _build(image, base or make_base(), target)
+            except ClusterError as error:
+                # A build that was killed may leave layers that no later one can read.
+                say(f"{error}; once more, from the beginning")
+                drop_storage()
+                _build(image, base or make_base(), target)
     return target
+
+
+def _storage_bytes() -> int:
+    storage = layout.work_folder() / "buildah"
+    return int(output("du", "-s", "--block-size=1", storage).split()[0]) if storage.exists() else 0
+
+
+def drop_storage() -> None:
+    """Forget all layers. buildah does it, as a layer may be mounted."""
+    for words in (["rm", "--all"], ["rmi", "--all", "--force"]):
+        subprocess.run(buildah(*words), capture_output=True, check=False)
+    shutil.rmtree(layout.work_folder() / "buildah", ignore_errors=True)
 
 
 def _build(image: Image, base: str, target: Path) -> None:
