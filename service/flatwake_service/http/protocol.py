@@ -1,0 +1,66 @@
+"""uvicorn's HTTP protocol, with bounds on what a client may send before it is a request, and with
+connections that a draining server can close without losing a request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from flatwake_service.http.errors import ApiError, Code
+
+MAX_HEAD_BYTES = 64 << 10
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    _head_bytes = 0
+    _in_head = True
+    _leaving = False
+
+    def data_received(self, data: bytes) -> None:
+        self._head_bytes = self._head_bytes + len(data) if self._in_head else 0
+        super().data_received(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The request's head exceeds {MAX_HEAD_BYTES} bytes.")
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True
+        self._head_bytes = 0
+
+    def send_400_response(self, msg: str) -> None:
+        body = ApiError(Code.INVALID_HTTP, msg).encode()
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def leave(self) -> None:
+        """From now on this connection closes with its present answer, if it has one."""
+        self._leaving = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+
+    def on_response_complete(self) -> None:
+        if self._leaving and self.transport.is_closing():
+            # A stream that began before the drain couldn't announce that the connection closes.
+            # Corked, its last bytes and the FIN travel together, so that no client can send
+            # another request in between.
+            connection = self.transport.get_extra_info("socket")
+            with contextlib.suppress(OSError, AttributeError):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        super().on_response_complete()

@@ -1,0 +1,220 @@
+"""A server's life: listen, load, serve, drain, end. Owns the process's signals and exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import uvicorn
+
+from flatwake_service.errors import FlatwakeError
+from flatwake_service.http import app
+from flatwake_service.http.drain import Drain
+from flatwake_service.http.engine import Engine, EngineEnded
+from flatwake_service.http.language import Language
+from flatwake_service.http.protocol import Protocol
+from flatwake_service.http.service import Service
+from flatwake_service.manifest import Reason, Termination
+
+KEEP_ALIVE = 75
+"""Seconds an idle connection stays: longer than clients and proxies keep theirs (60 s is usual),
+so that they close first and no request meets a closing connection.
+"""
+LINGER = 1.0
+"""Seconds that a server whose engine died still answers, so that readiness is seen to fall."""
+
+TERMINATION_LOG = Path("/dev/termination-log")
+
+Start = Callable[[], Awaitable[Engine]]
+Load = Callable[[], Language]
+
+
+class PortInUse(FlatwakeError):
+    """The address can't be listened on."""
+
+    reason = Reason.PORT_IN_USE.value
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises PortInUse, for whatever reason it can't be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        if family == socket.AF_INET6:
+            # `::` means both families, as it does everywhere else.
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise PortInUse(
+            f"can't listen on {host} port {port}: {text.lower()}",
+            cure="give another port with --port, or end what listens there",
+        ) from error
+    return listener
+
+
+def endpoint(listener: socket.socket) -> str:
+    """The base URL that a client on this machine uses."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
+    return f"http://{f'[{host}]' if host.count(':') > 1 and '[' not in host else host}:{port}/v1"
+
+
+async def run(
+    service: Service,
+    listener: socket.socket,
+    start: Start,
+    load: Load,
+    *,
+    on_ready: Callable[[Service], None] | None = None,
+    termination_log: Path = TERMINATION_LOG,
+) -> int:
+    """Serves until a signal or the engine ends it; the process's exit code.
+
+    `start` spawns the engine, `load` reads tokenizer and template (in a thread); `/status` answers
+    meanwhile.
+    """
+    server = _uvicorn(service)
+    drain = Drain(service, server)
+    refresh = asyncio.create_task(service.keys.refresh(lambda: _keys_changed(service)))
+    with _signals(drain):
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        work = asyncio.create_task(_work(service, start, load, drain, on_ready))
+        try:
+            await work
+        except FlatwakeError as error:
+            service.failure = _failure(error)
+        finally:
+            refresh.cancel()
+            await _end(service, server, serving, drain)
+    if service.failure is None:
+        return 1 if drain.hurried else 0
+    reason, message = service.failure
+    service.log("ended", level="error", reason=reason, message=message)
+    _write_termination(termination_log, reason, message)
+    return 1
+
+
+async def _work(
+    service: Service,
+    start: Start,
+    load: Load,
+    drain: Drain,
+    on_ready: Callable[[Service], None] | None,
+) -> None:
+    """From the engine's start to the reason to end, which is raised unless it is a signal."""
+    engine = service.engine = await start()
+    service.log("engine started", pid=engine.pid)
+    began = time.monotonic()
+    ready = asyncio.ensure_future(_load(service, engine, load))
+    stop = asyncio.ensure_future(drain.asked.wait())
+    await asyncio.wait({ready, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():
+        ready.cancel()
+        await drain.run()
+        return
+    await ready
+    service.log("ready", seconds=round(time.monotonic() - began, 3))
+    if on_ready is not None:
+        on_ready(service)
+    ended = asyncio.ensure_future(engine.ended.wait())
+    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not ended.done():
+        draining = asyncio.ensure_future(drain.run())
+        await asyncio.wait({ended, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if draining.done():
+            await draining
+            return
+        draining.cancel()
+    failure = engine.failure
+    service.failure = (
+        (failure.reason, failure.message)
+        if failure is not None
+        else (Reason.ENGINE_FAILED.value, "the engine process ended")
+    )
+    await asyncio.sleep(LINGER)
+
+
+async def _load(service: Service, engine: Engine, load: Load) -> None:
+    language, _ = await asyncio.gather(asyncio.to_thread(load), engine.ready())
+    service.language = language
+
+
+async def _end(
+    service: Service, server: uvicorn.Server, serving: asyncio.Task[None], drain: Drain
+) -> None:
+    await drain.finish()
+    server.should_exit = True
+    await serving
+    if service.engine is not None:
+        await service.engine.close()
+
+
+def _uvicorn(service: Service) -> uvicorn.Server:
+    # Whatever uvicorn itself has to say (a traceback, most likely) goes to stderr as it is.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    config = uvicorn.Config(
+        app.build(service),
+        http=Protocol,
+        loop="none",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=2,
+    )
+    return _Server(config)
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are ours."""
+        yield
+
+
+@contextlib.contextmanager
+def _signals(drain: Drain) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, drain.signalled, number)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _failure(error: FlatwakeError) -> tuple[str, str]:
+    if isinstance(error, EngineEnded):
+        return error.failed.reason, error.failed.message
+    return error.reason, str(error)
+
+
+def _keys_changed(service: Service) -> None:
+    if service.keys.missing:
+        service.log("keys missing", level="warning", folder=str(service.settings.api_keys_dir))
+    else:
+        service.log("keys found", folder=str(service.settings.api_keys_dir))
+
+
+def _write_termination(path: Path, reason: str, message: str) -> None:
+    """What Kubernetes shows as the container's message."""
+    if not path.exists():
+        return
+    known = cast("Reason", reason if reason in set(Reason) else Reason.ENGINE_FAILED)
+    text = Termination(reason=known, message=message[:3000]).model_dump_json()
+    with contextlib.suppress(OSError), path.open("w") as log:
+        log.write(text)
