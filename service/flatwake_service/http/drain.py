@@ -79,7 +79,7 @@ class Drain:
         tasks = set(self._server.server_state.tasks)
         if tasks:
             await asyncio.wait(tasks, timeout=FLUSH)
-        service.log("drained", requests=service.admission.in_flight)
+        service.log("closing", requests=service.admission.in_flight)
 
     def _connections(self) -> list[Protocol]:
         connections = self._server.server_state.connections

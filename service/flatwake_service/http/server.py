@@ -8,9 +8,9 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 
@@ -32,8 +32,8 @@ LINGER = 1.0
 
 TERMINATION_LOG = Path("/dev/termination-log")
 
-Start = Callable[[], Awaitable[Engine]]
 Load = Callable[[], Language]
+Start = Callable[[Language], Awaitable[Engine]]
 
 
 class PortInUse(FlatwakeError):
@@ -73,15 +73,15 @@ def endpoint(listener: socket.socket) -> str:
 async def run(
     service: Service,
     listener: socket.socket,
-    start: Start,
     load: Load,
+    start: Start,
     *,
     on_ready: Callable[[Service], None] | None = None,
     termination_log: Path = TERMINATION_LOG,
 ) -> int:
     """Serves until a signal or the engine ends it; the process's exit code.
 
-    `start` spawns the engine, `load` reads tokenizer and template (in a thread); `/status` answers
+    `load` reads tokenizer and template (in a thread), `start` spawns the engine; `/status` answers
     meanwhile.
     """
     server = _uvicorn(service)
@@ -89,7 +89,7 @@ async def run(
     refresh = asyncio.create_task(service.keys.refresh(lambda: _keys_changed(service)))
     with _signals(drain):
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        work = asyncio.create_task(_work(service, start, load, drain, on_ready))
+        work = asyncio.create_task(_work(service, load, start, drain, on_ready))
         try:
             await work
         except FlatwakeError as error:
@@ -107,35 +107,27 @@ async def run(
 
 async def _work(
     service: Service,
-    start: Start,
     load: Load,
+    start: Start,
     drain: Drain,
     on_ready: Callable[[Service], None] | None,
 ) -> None:
-    """From the engine's start to the reason to end, which is raised unless it is a signal."""
-    engine = service.engine = await start()
-    service.log("engine started", pid=engine.pid)
+    """From nothing to the reason to end, which is raised or put down unless it is a signal."""
     began = time.monotonic()
-    ready = asyncio.ensure_future(_load(service, engine, load))
-    stop = asyncio.ensure_future(drain.asked.wait())
-    await asyncio.wait({ready, stop}, return_when=asyncio.FIRST_COMPLETED)
-    if not ready.done():
-        ready.cancel()
-        await drain.run()
+    loading = asyncio.ensure_future(_load(service, load, start))
+    if await _first(loading, drain.asked.wait()) is not loading:
+        loading.cancel()
+        await asyncio.wait({loading})
         return
-    await ready
+    engine = await loading
     service.log("ready", seconds=round(time.monotonic() - began, 3))
     if on_ready is not None:
         on_ready(service)
     ended = asyncio.ensure_future(engine.ended.wait())
-    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
-    if not ended.done():
+    if await _first(ended, drain.asked.wait()) is not ended:
         draining = asyncio.ensure_future(drain.run())
-        await asyncio.wait({ended, draining}, return_when=asyncio.FIRST_COMPLETED)
-        if draining.done():
-            await draining
+        if await _first(ended, draining) is not ended:
             return
-        draining.cancel()
     failure = engine.failure
     service.failure = (
         (failure.reason, failure.message)
@@ -145,9 +137,25 @@ async def _work(
     await asyncio.sleep(LINGER)
 
 
-async def _load(service: Service, engine: Engine, load: Load) -> None:
-    language, _ = await asyncio.gather(asyncio.to_thread(load), engine.ready())
+async def _first(
+    wanted: asyncio.Future[Any], other: Coroutine[Any, Any, object] | asyncio.Future[Any]
+) -> asyncio.Future[Any]:
+    """Whichever is done first; the first one if both are, or if the second is cancelled."""
+    rival = asyncio.ensure_future(other)
+    await asyncio.wait({wanted, rival}, return_when=asyncio.FIRST_COMPLETED)
+    if not wanted.done():
+        return rival
+    rival.cancel()
+    return wanted
+
+
+async def _load(service: Service, load: Load, start: Start) -> Engine:
+    language = await asyncio.to_thread(load)
+    engine = service.engine = await start(language)
+    service.log("engine started", pid=engine.pid)
+    await engine.ready()
     service.language = language
+    return engine
 
 
 async def _end(

@@ -15,7 +15,9 @@ SIZE = 258
 TEMPLATE = """\
 {%- for message in messages -%}
 {%- if message.content == "raise" %}{{ raise_exception("no such words here") }}{% endif -%}
-{%- if message.content == "loop" %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif -%}
+{%- if message.content == "loop" -%}
+{%- for i in range(99999) -%}{%- for j in range(99999) -%}{%- endfor -%}{%- endfor -%}
+{%- endif -%}
 [{{ message.role }}]{{ message.content }}
 {%- endfor -%}
 {%- if add_generation_prompt %}[assistant]{{ mood or "" }}{% endif -%}
@@ -23,7 +25,7 @@ TEMPLATE = """\
 
 
 def tokenizer() -> Tokenizer:
-    vocabulary = {character: byte for character, byte in BYTE_OF.items()}
+    vocabulary = dict(BYTE_OF)
     encoder = Encoder(models.BPE(vocab=vocabulary, merges=[]))
     encoder.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     encoder.decoder = decoders.ByteLevel()
