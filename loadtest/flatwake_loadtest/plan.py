@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from .prompts import PROFILES, Profile, Prompt, Words
 from .stream import Json
 
 Kind = Literal[
-    "steady",
-    "rising",
-    "join",
-    "depth",
-    "burst",
-    "disconnect",
-    "correctness",
-    "endurance",
+    "steady", "correctness", "join", "depth", "rising", "burst", "disconnect", "endurance"
 ]
 
 
@@ -103,77 +96,3 @@ class Plan:
             for each in data["recorded"]
         )
         return cls(targets, waves, data["seed"], recorded)
-
-
-def steady(users: tuple[int, ...], seconds: float, profile: str) -> list[Wave]:
-    """The waves everyone asks for: so many users, warm-up, steady state."""
-    warmup = max(seconds / 5, 1.0)
-    names = {count: "1 user" if count == 1 else f"{count} users" for count in users}
-    return [
-        Wave("steady", names[count], count, profile=profile, seconds=seconds, warmup=warmup)
-        for count in users
-    ]
-
-
-def full(
-    users: tuple[int, ...], profile: str, requests: int, minutes: float, burst: int
-) -> list[Wave]:
-    """The whole set, with the endurance run made twice."""
-    return [
-        *steady(users, 30.0, profile),
-        Wave("correctness", "correctness", 8, requests=16, tokens=48),
-        Wave("join", "join, 32 tokens", 3, tokens=32),
-        Wave("join", "join, 2,048 tokens", 3, tokens=2048),
-        Wave("depth", "depth, 350 tokens", 1, tokens=32),
-        Wave("depth", "depth, long context", 1, tokens=1_000_000),
-        Wave(
-            "rising", "rising 1 to 8", 8, counts=tuple(range(1, 9)), seconds=15.0, profile=profile
-        ),
-        Wave("rising", "staircase", 8, counts=(1, 4, 8, 4, 1), seconds=10.0, profile=profile),
-        *steady((32,), 30.0, profile),
-        Wave("burst", "burst beyond the queue", burst, tokens=4),
-        Wave("disconnect", "disconnects", 8, seconds=20.0, profile=profile),
-        *endurance(requests, minutes, runs=2),
-    ]
-
-
-def short(users: tuple[int, ...], profile: str, burst: int, seconds: float = 5.0) -> list[Wave]:
-    """Everything once and briefly: a check of the promises, not a measurement."""
-    return [
-        *steady(users, seconds, profile),
-        Wave("correctness", "correctness", 4, requests=8, tokens=32),
-        Wave("join", "join, 32 tokens", 3, tokens=32),
-        climb("rising 1 to 8", (1, 4, 8), seconds, profile),
-        Wave("burst", "burst beyond the queue", burst, tokens=2),
-        Wave("disconnect", "disconnects", 4, seconds=seconds, profile=profile),
-        *endurance(80, 20 / 60, runs=1),
-    ]
-
-
-def climb(name: str, counts: tuple[int, ...], seconds: float, profile: str) -> Wave:
-    """Each of these numbers of users in turn, for so many seconds each."""
-    return Wave("rising", name, max(counts), counts=counts, seconds=seconds, profile=profile)
-
-
-def endurance(requests: int, minutes: float, runs: int, users: int = 4) -> list[Wave]:
-    """`requests` in rounds of `users` over at least `minutes`; the first quarter warms up."""
-    pace = minutes * 60 / max(requests / users, 1)
-    one = Wave("endurance", "endurance", users, profile="endurance", warmup=0.25,
-               requests=requests, pace=pace)  # fmt: skip
-    return [
-        replace(one, name=f"endurance {run + 1}" if runs > 1 else one.name) for run in range(runs)
-    ]
-
-
-def against(waves: list[Wave], peer: str) -> list[Wave]:
-    """Each steady wave asked of both in turn, twice, so that a machine's drift hits both alike."""
-    out: list[Wave] = []
-    for wave in waves:
-        if wave.kind != "steady":
-            out.append(wave)
-            continue
-        turns = [(wave, "ours"), (wave, peer), (wave, peer), (wave, "ours")]
-        for turn, (each, target) in enumerate(turns):
-            label = f"{each.name}, {target}, turn {turn // 2 + 1}"
-            out.append(replace(each, name=label, target=target))
-    return out

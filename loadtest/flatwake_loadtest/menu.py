@@ -1,0 +1,121 @@
+"""Which waves a run has: the full set, the short one, and what the user asks for instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from .errors import LoadError
+from .plan import Kind, Target, Wave
+from .prompts import PROFILES
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_QUEUE = 64  # the manifest's default for limits.queue, which no endpoint tells
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for; None is the chosen set's own."""
+
+    short: bool = False
+    users: tuple[int, ...] = (1, 4, 8)
+    kinds: tuple[Kind, ...] = KINDS
+    profile: str = "chat"
+    seconds: float | None = None
+    requests: int | None = None
+    minutes: float | None = None
+    runs: int | None = None
+    burst: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise LoadError(f"no profile {self.profile}; there are {', '.join(PROFILES)}")
+        if not self.users or min(self.users) < 1:
+            raise LoadError("users are numbers from 1 up, as in --users 1,4,8")
+        unknown = set(self.kinds) - set(KINDS)
+        if unknown:
+            raise LoadError(f"no wave {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+
+    def waves(self, target: Target, peer: str | None = None) -> tuple[Wave, ...]:
+        """The waves in their order; with a peer the steady ones are played in turns."""
+        chosen = self._short(target) if self.short else self._full(target)
+        chosen = [wave for wave in chosen if wave.kind in self.kinds]
+        return tuple(against(chosen, peer) if peer else chosen)
+
+    def _full(self, target: Target) -> list[Wave]:
+        seconds = self.seconds or 30.0
+        return [
+            *steady(self.users, seconds, self.profile),
+            Wave("correctness", "correctness", 8, requests=16, tokens=48),
+            Wave("join", "join, 32 tokens", 3, tokens=32),
+            Wave("join", "join, 2,048 tokens", 3, tokens=2048),
+            Wave("depth", "depth, 350 tokens", 1, tokens=32),
+            Wave("depth", "depth, long context", 1, tokens=1_000_000),
+            climb("rising 1 to 8", tuple(range(1, 9)), seconds / 2, self.profile),
+            climb("staircase", (1, 4, 8, 4, 1), seconds / 3, self.profile),
+            *steady((32,) if 32 not in self.users else (), seconds, self.profile),
+            Wave("burst", "burst beyond the queue", self._crowd(target), tokens=4),
+            Wave("disconnect", "disconnects", 8, seconds=seconds, profile=self.profile),
+            *endurance(self.requests or 400, self._minutes(10.0), self.runs or 2),
+        ]
+
+    def _short(self, target: Target) -> list[Wave]:
+        """Small enough for `make test`: the promises are checked, speed is only glanced at."""
+        seconds = self.seconds or 4.0
+        return [
+            *steady(self.users, seconds, self.profile),
+            Wave("correctness", "correctness", 4, requests=8, tokens=24),
+            Wave("join", "join, 32 tokens", 3, tokens=32),
+            climb("rising 1 to 8", (1, 4, 8), seconds, self.profile),
+            Wave("burst", "burst beyond the queue", self._crowd(target), tokens=2),
+            Wave("disconnect", "disconnects", 4, seconds=seconds, profile=self.profile),
+            *endurance(self.requests or 60, self._minutes(0.25), self.runs or 1),
+        ]
+
+    def _crowd(self, target: Target) -> int:
+        return self.burst or (target.slots or 8) + _QUEUE + 16
+
+    def _minutes(self, usual: float) -> float:
+        return usual if self.minutes is None else self.minutes
+
+
+def steady(users: tuple[int, ...], seconds: float, profile: str) -> list[Wave]:
+    """The waves everyone asks for: so many users, warm-up, steady state."""
+    warmup = max(seconds / 5, 1.0)
+    names = {count: "1 user" if count == 1 else f"{count} users" for count in users}
+    return [
+        Wave("steady", names[count], count, profile=profile, seconds=seconds, warmup=warmup)
+        for count in users
+    ]
+
+
+def climb(name: str, counts: tuple[int, ...], seconds: float, profile: str) -> Wave:
+    """Each of these numbers of users in turn, for so many seconds each."""
+    return Wave("rising", name, max(counts), counts=counts, seconds=seconds, profile=profile)
+
+
+def endurance(requests: int, minutes: float, runs: int, users: int = 4) -> list[Wave]:
+    """`requests` in rounds of `users` over at least `minutes`; the first quarter warms up."""
+    one = Wave(
+        kind="endurance",
+        name="endurance",
+        users=users,
+        profile="endurance",
+        warmup=0.25,
+        requests=requests,
+        pace=minutes * 60 / max(requests / users, 1),
+    )
+    return [one] if runs == 1 else [replace(one, name=f"endurance {i + 1}") for i in range(runs)]
+
+
+def against(waves: list[Wave], peer: str) -> list[Wave]:
+    """Each steady wave asked of both in turn, twice, so that a machine's drift hits both alike."""
+    out: list[Wave] = []
+    for wave in waves:
+        if wave.kind != "steady":
+            out.append(wave)
+            continue
+        for turn, target in enumerate(("ours", peer, peer, "ours")):
+            name = f"{wave.name}, {target}, turn {turn // 2 + 1}"
+            out.append(replace(wave, name=name, target=target))
+    return out
