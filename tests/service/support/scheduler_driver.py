@@ -53,6 +53,7 @@ class Driver:
         self.batches: list[Batch] = []
         self.followed: dict[int, Expected] = {}
         self.cancelled: set[int] = set()
+        self.cancelled_in_flight = 0
         self._prefill_tokens = prefill_tokens
         self._next = 1
 
@@ -110,6 +111,7 @@ class Driver:
         self.runner.launch(batch)
         results = list(self.runner.read())
         if cancel_in_flight is not None:
+            self.cancelled_in_flight += 1
             self.cancel(cancel_in_flight)
         for result in results:
             news = self.scheduler.commit(result)
@@ -127,6 +129,7 @@ class Driver:
         for number, one in self.followed.items():
             assert one.ended is not None or number in self.cancelled, f"{number} never ended"
         assert self.scheduler.blocks.used == self.scheduler.slots.used == 0
+        assert self.scheduler.totals.discarded <= self.cancelled_in_flight, "computed for nothing"
 
     @property
     def open(self) -> list[int]:
@@ -151,6 +154,10 @@ class Driver:
         assert arrivals == sorted(arrivals), "a younger prompt before an older one"
         assert sum(chunk.count for chunk in batch.chunks) <= self._prefill_tokens
         assert all(chunk.start % 64 == 0 for chunk in batch.chunks)
+        for chunk in batch.chunks:
+            prompt = chunk.sequence.prompt_length
+            first = chunk.start + chunk.count == prompt and chunk.sequence.generated == 0
+            assert chunk.samples == first, "a first token is chosen once"
         for entry in batch.decode:
             last = entry.start + entry.count == len(entry.sequence.ids)
             assert entry.samples == last
