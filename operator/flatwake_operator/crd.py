@@ -170,3 +170,26 @@ def _defaults(schema: Schema) -> Schema:
     # Whole, not {}: the API server checks an object's default by its rules before it fills it in.
     inner = schema.get("properties", {})
     return {name: node["default"] for name, node in inner.items() if "default" in node}
+
+
+def prune(thing: Any, node: Schema, path: str = "") -> tuple[Any, list[str]]:
+    """What this version knows of an object, and the paths of what it doesn't.
+
+    The API server has pruned by the installed CRD already: what is left over is a newer CRD's.
+    """
+    if isinstance(thing, list) and "items" in node:
+        pairs = [prune(item, node["items"], f"{path}[]") for item in thing]
+        return [item for item, _ in pairs], [fault for _, faults in pairs for fault in faults]
+    if not isinstance(thing, dict) or "properties" not in node:
+        return thing, []
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        return thing, []
+    kept, unknown = {}, []
+    for key, value in thing.items():
+        inside = f"{path}.{key}" if path else key
+        if key in node["properties"]:
+            kept[key], below = prune(value, node["properties"][key], inside)
+            unknown += below
+        else:
+            unknown.append(inside)
+    return kept, unknown

@@ -13,6 +13,8 @@ PIN: Final = "flatwake.dev/pin"
 ADOPT: Final = "flatwake.dev/adopt"
 APPLIED: Final = "flatwake.dev/applied"
 STRATEGY: Final = "flatwake.dev/strategy"
+WHY_BACKEND: Final = "flatwake.dev/why-backend"
+WHY_STRATEGY: Final = "flatwake.dev/why-strategy"
 DRIFTED: Final = "flatwake.dev/drifted"
 
 

@@ -33,7 +33,7 @@ def children(
             continue
         if kind is kinds.DEPLOYMENT:
             pin = pins.pin(context.server, config, None)
-            made = deployment.build(context, pin, deployment.spec(context))
+            made = deployment.build(context, pin, deployment.spec(context, pin))
             if context.server.spec.autoscaling is None:
                 made["spec"] = {"replicas": context.server.spec.replicas, **made["spec"]}
             yield made

@@ -8,15 +8,14 @@ import json
 import os
 import secrets
 import socket
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 
 def bin_folder() -> Path:
@@ -34,22 +33,22 @@ def available() -> bool:
 class ApiServer:
     url: str
     token: str
+    client: httpx.Client
 
     def call(
         self, method: str, path: str, body: Any = None, content: str = "application/json"
     ) -> tuple[int, Any]:
         """One request as cluster-admin; returns the status and the parsed answer."""
-        request = urllib.request.Request(
+        answer = self.client.request(
+            method,
             self.url + path,
-            data=None if body is None else json.dumps(body).encode(),
-            method=method,
+            content=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": content},
         )
         try:
-            with urllib.request.urlopen(request, context=_trusting(), timeout=30) as answer:
-                return answer.status, _parsed(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, _parsed(error.read())
+            return answer.status_code, answer.json()
+        except ValueError:
+            return answer.status_code, answer.text
 
     def kubeconfig(self) -> dict[str, Any]:
         return {
@@ -65,21 +64,6 @@ class ApiServer:
             "users": [{"name": "test", "user": {"token": self.token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return data.decode(errors="replace")
-
-
-def _trusting() -> ssl.SSLContext:
-    # Its certificate is made at start and signs itself.
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _free_port() -> int:
@@ -129,7 +113,9 @@ def running(folder: Path) -> Iterator[ApiServer]:
             "--disable-admission-plugins=ServiceAccount",
             "--watch-cache=true",
         )
-        server = ApiServer(f"https://127.0.0.1:{port}", token)
+        # Its certificate is made at start and signs itself.
+        client = stack.enter_context(httpx.Client(verify=False, timeout=30, trust_env=False))
+        server = ApiServer(f"https://127.0.0.1:{port}", token, client)
         _await_ready(server, process, folder / "apiserver.log")
         yield server
 
@@ -155,7 +141,7 @@ def _await_ready(server: ApiServer, process: subprocess.Popen[bytes], log: Path)
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(httpx.HTTPError):
             # The default namespace comes a moment after readiness.
             paths = ("/readyz", "/api/v1/namespaces/default")
             if all(server.call("GET", path)[0] == 200 for path in paths):

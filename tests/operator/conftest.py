@@ -37,7 +37,7 @@ def _await_established(server: ApiServer, path: str) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         _, answer = server.call("GET", path)
-        conditions = {c["type"]: c for c in answer.get("status", {}).get("conditions", [])}
+        conditions = {c["type"]: c for c in answer.get("status", {}).get("conditions") or []}
         established = conditions.get("Established", {}).get("status") == "True"
         if established and server.call("GET", f"/apis/flatwake.dev/v1alpha1/{PLURAL}")[0] == 200:
             return

@@ -10,14 +10,17 @@ PROGRESS_SECONDS = pod.STARTUP_LIMIT
 """Far above any load that makes progress; the operator's own conditions say what stands still."""
 
 
-def spec(context: Context) -> Object:
+def spec(context: Context, pin: str) -> Object:
     """All of the Deployment's spec but its replicas, which belong to another field manager."""
+    template = pod.template(context)
+    # A pod says by this which revision it is of.
+    template["metadata"].setdefault("annotations", {})[labels.PIN] = pin
     return {
         "selector": {"matchLabels": labels.selector(context.name)},
         "strategy": strategy(context.decision.strategy),
         "revisionHistoryLimit": 2,
         "progressDeadlineSeconds": PROGRESS_SECONDS,
-        "template": pod.template(context),
+        "template": template,
     }
 
 

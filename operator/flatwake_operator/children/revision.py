@@ -22,7 +22,7 @@ def build(context: Context, pin: str, number: int, version: str) -> Object:
         "metadata": labels.metadata(context, revision_name(context.name, pin), {labels.PIN: pin}),
         "revision": number,
         "data": {
-            "deployment": deployment.spec(context),
+            "deployment": deployment.spec(context, pin),
             "image": decision.image,
             "backend": decision.backend.value,
             "strategy": decision.strategy.value,

@@ -1,0 +1,298 @@
+"""Every condition of an InferenceServer, decided here alone, from facts and without a cluster.
+
+Accepted          the operator can do what the spec asks for; else which field to change.
+AcceleratorReady  the pods of the present template have what they run on.
+ModelReady        they have the model: fetched, verified, loaded.
+Progressing       pods are being replaced or started; says by which version and how.
+Ready             all of the above, and as many pods as wanted have answered a real token.
+
+A part that is missing or Unknown is never Ready. Each names the generation of the InferenceServer
+that it is about.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from flatwake_service.manifest import Backend, Phase, Reason, Strategy
+
+from flatwake_operator.devices import Devices
+from flatwake_operator.pods import Fault, Pod
+from flatwake_operator.settings import Decision, Object
+
+DEVICE_REASONS = {
+    Reason.DEVICE_NODE_MISSING, Reason.DEVICE_ACCESS_DENIED, Reason.RUNTIME_MISSING,
+    Reason.NO_DEVICE, Reason.ARCHITECTURE_UNSUPPORTED, Reason.DEVICE_MEMORY_SHORT,
+    Reason.LIBRARY_UNUSABLE, Reason.DEVICE_HUNG, Reason.DEVICE_FAULT, Reason.DEVICE_UNHEALTHY,
+    Reason.DEVICES_SHORT,
+}  # fmt: skip
+"""Reasons of pods that are AcceleratorReady's; a pod's others are ModelReady's."""
+
+PHASE_REASONS = {
+    Phase.PREFLIGHT: Reason.STARTING,
+    Phase.FETCHING: Reason.FETCHING,
+    Phase.LOADING: Reason.LOADING,
+    Phase.WARMING: Reason.WARMING,
+    Phase.DRAINING: Reason.DRAINING,
+}
+PERCENT_STEP = 5
+"""Progress is written in steps, so that a slow download costs twenty writes and not thousands."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a server.
+
+    refusal: why the spec can't be followed. trouble: what failed in the operator's own work.
+    why_backend, why_strategy: the reasons behind the decision. desired: pods that should run.
+    """
+
+    generation: int
+    refusal: Fault | None = None
+    trouble: Fault | None = None
+    note: str = ""
+    decision: Decision | None = None
+    version: str = ""
+    why_backend: str = ""
+    why_strategy: str = ""
+    desired: int = 1
+    deployment: Object | None = None
+    pods: tuple[Pod, ...] = ()
+    devices: Devices | None = None
+    resource: str = ""
+    autoscaler: Object | None = None
+
+
+@dataclass(frozen=True)
+class Condition:
+    type: str
+    status: str
+    reason: Reason
+    message: str
+
+
+def decide(facts: Facts) -> list[Condition]:
+    """All conditions, in the order in which they depend on each other."""
+    parts = [_accepted(facts), _accelerator(facts), _model(facts), _progressing(facts)]
+    return [*parts, _ready(facts, parts)]
+
+
+def written(
+    decided: list[Condition], generation: int, before: list[Object], now: datetime
+) -> list[Object]:
+    """Conditions as the status has them; the time changes only with the status."""
+    old = {condition["type"]: condition for condition in before}
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = []
+    for condition in decided:
+        held = old.get(condition.type)
+        same = held is not None and held["status"] == condition.status
+        made.append(
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason.value,
+                "message": condition.message[:32768],
+                "observedGeneration": generation,
+                "lastTransitionTime": held["lastTransitionTime"] if held and same else stamp,
+            }
+        )
+    return made
+
+
+def percent(pods: tuple[Pod, ...]) -> int | None:
+    """How far the pod that is furthest behind has come, in steps; None if none says."""
+    found = [share for pod in _living(pods) if (share := _share(pod)) is not None]
+    return min(found, default=None)
+
+
+def _share(pod: Pod) -> int | None:
+    if pod.ready:
+        return 100
+    if pod.report is None or not pod.report.model.bytes_total:
+        return None
+    share = 100 * (pod.report.model.bytes_done or 0) // pod.report.model.bytes_total
+    return min(99, share - share % PERCENT_STEP)
+
+
+def _living(pods: tuple[Pod, ...]) -> list[Pod]:
+    return [pod for pod in pods if pod.current and not pod.terminating]
+
+
+def _accepted(facts: Facts) -> Condition:
+    if facts.refusal:
+        return Condition("Accepted", "False", facts.refusal.reason, facts.refusal.message)
+    if facts.trouble:
+        return Condition("Accepted", "Unknown", facts.trouble.reason, facts.trouble.message)
+    text = "the spec is understood and its objects are in place"
+    return Condition("Accepted", "True", Reason.ACCEPTED, text + facts.note)
+
+
+def _accelerator(facts: Facts) -> Condition:
+    def condition(status: str, reason: Reason, message: str) -> Condition:
+        return Condition("AcceleratorReady", status, reason, message)
+
+    if facts.decision is None:
+        return condition("Unknown", Reason.UNKNOWN, "nothing is decided yet: see Accepted")
+    if facts.decision.backend is Backend.CPU:
+        return condition("True", Reason.NOT_NEEDED, f"backend Cpu{facts.why_backend}")
+    living = _living(facts.pods)
+    for pod in living:
+        short = _shortage(pod, facts)
+        if short is not None:
+            return condition("False", Reason.DEVICES_SHORT, short)
+        if pod.fault and pod.fault.reason in DEVICE_REASONS:
+            return condition("False", pod.fault.reason, pod.fault.message)
+    unhealthy = _unhealthy(facts)
+    found = [pod.report.device for pod in living if pod.report and pod.report.device.architecture]
+    if len(found) == len(living) and found:
+        text = f"{found[0].name or 'device'} ({found[0].architecture}){facts.why_backend}"
+        if unhealthy:
+            return condition(
+                "False", Reason.DEVICE_UNHEALTHY, f"{unhealthy}; pods still have {text}"
+            )
+        return condition("True", Reason.DEVICE_FOUND, text)
+    if unhealthy:
+        return condition("False", Reason.DEVICE_UNHEALTHY, unhealthy)
+    if not living and facts.desired == 0:
+        return condition("Unknown", Reason.SCALED_TO_ZERO, "no pod is wanted: raise replicas")
+    return condition("Unknown", Reason.STARTING, "no pod has looked at its device yet")
+
+
+def _shortage(pod: Pod, facts: Facts) -> str | None:
+    """needed and free, where the scheduler lacks the device and nothing else."""
+    if pod.fault is None or pod.fault.reason is not Reason.UNSCHEDULABLE:
+        return None
+    devices = facts.devices
+    if devices is None:
+        lacking = f"Insufficient {facts.resource}" in pod.fault.message
+        return f"{pod.fault.message}: free a device or add a node" if lacking else None
+    if devices.total_free > 0 and f"Insufficient {facts.resource}" not in pod.fault.message:
+        return None
+    if devices.total_free > 0 and devices.allocatable > 0:
+        return None
+    waiting = [p for p in _living(facts.pods) if p.unschedulable_since is not None]
+    return (
+        f"{facts.resource}: {len(waiting)} needed, {devices.total_free} free of "
+        f"{devices.allocatable} on nodes that fit: free a device, add a node, or change "
+        "spec.accelerator or spec.template.nodeSelector"
+    )
+
+
+def _unhealthy(facts: Facts) -> str | None:
+    devices = facts.devices
+    if devices is None or devices.capacity <= devices.allocatable:
+        return None
+    broken = devices.capacity - devices.allocatable
+    return (
+        f"{broken} of {devices.capacity} {facts.resource} unhealthy on nodes that fit: "
+        "see the device plugin's log and the node"
+    )
+
+
+def _model(facts: Facts) -> Condition:
+    def condition(status: str, reason: Reason, message: str) -> Condition:
+        return Condition("ModelReady", status, reason, message)
+
+    living = _living(facts.pods)
+    for pod in living:
+        if pod.fault and pod.fault.reason not in DEVICE_REASONS and not pod.ready:
+            if pod.fault.reason is Reason.UNSCHEDULABLE:
+                continue
+            return condition("False", pod.fault.reason, pod.fault.message)
+    if not living:
+        if facts.desired == 0:
+            return condition("Unknown", Reason.SCALED_TO_ZERO, "no pod is wanted: raise replicas")
+        return condition("Unknown", Reason.STARTING, "no pod of the present template exists yet")
+    behind = [pod for pod in living if not pod.ready]
+    if not behind:
+        return _loaded(living[0], condition("True", Reason.SERVING, "the model is loaded"))
+    pod = behind[0]
+    if pod.report is None or pod.report.phase is None:
+        return condition("False", Reason.STARTING, f"pod {pod.name} hasn't said anything yet")
+    if pod.report.phase in (Phase.READY, Phase.FAILED) or pod.report.reason is Reason.KEYS_MISSING:
+        reason = pod.report.reason or Reason.STARTING
+        return condition("False", reason, pod.report.message or f"pod {pod.name} isn't ready")
+    share = percent(tuple(behind))
+    so_far = f" {share} %" if share is not None else ""
+    total = pod.report.model.bytes_total
+    of = f" of {total / 1e9:.1f} GB" if total else ""
+    reason = PHASE_REASONS[pod.report.phase]
+    return condition("False", reason, f"pod {pod.name} is {pod.report.phase}{so_far}{of}")
+
+
+def _loaded(pod: Pod, plain: Condition) -> Condition:
+    if pod.report is None:
+        return plain
+    reason = pod.report.reason if pod.report.reason is Reason.CONTEXT_REDUCED else plain.reason
+    named = pod.report.model.name or "the model"
+    digest = f", {pod.report.model.digest}" if pod.report.model.digest else ""
+    more = f": {pod.report.message}" if reason is Reason.CONTEXT_REDUCED else ""
+    return Condition("ModelReady", "True", reason, f"{named} is loaded{digest}{more}")
+
+
+def _progressing(facts: Facts) -> Condition:
+    def condition(status: str, reason: Reason, message: str) -> Condition:
+        return Condition("Progressing", status, reason, message)
+
+    if facts.deployment is None or facts.decision is None:
+        return condition("Unknown", Reason.UNKNOWN, "there is no Deployment yet: see Accepted")
+    how = {Strategy.SURGE: "new pods start first", Strategy.REPLACE: "old pods end first"}
+    way = f"{facts.decision.strategy}: {how[facts.decision.strategy]}{facts.why_strategy}"
+    by = f"rendered by version {facts.version}; {way}"
+    if facts.autoscaler is not None and (failure := _autoscaler_fault(facts.autoscaler)):
+        return condition("True", Reason.AUTOSCALER_FAILED, failure)
+    if _is_settled(facts):
+        return condition("False", Reason.UP_TO_DATE, f"{facts.desired} pods, {by}")
+    waiting = [pod for pod in _living(facts.pods) if pod.unschedulable_since]
+    leaving = [pod for pod in facts.pods if pod.terminating]
+    if waiting and leaving:
+        text = f"pod {waiting[0].name} waits for the device of pod {leaving[0].name}, which drains"
+        return condition("True", Reason.WAITING_FOR_DEVICE, f"{text}; {by}")
+    if waiting:
+        fault = waiting[0].fault
+        text = fault.message if fault else f"pod {waiting[0].name} has no node"
+        return condition("True", Reason.UNSCHEDULABLE, f"{text}; {by}")
+    status = facts.deployment.get("status") or {}
+    moved = f"{status.get('updatedReplicas', 0)} of {facts.desired} pods are of this template"
+    up = f"{status.get('availableReplicas', 0)} are available"
+    old = [pod for pod in facts.pods if not pod.current and not pod.terminating]
+    reason = Reason.ROLLING_OUT if old else Reason.STARTING
+    return condition("True", reason, f"{moved}, {up}; {by}")
+
+
+def _autoscaler_fault(autoscaler: Object) -> str | None:
+    for condition in (autoscaler.get("status") or {}).get("conditions") or []:
+        if condition["type"] in ("AbleToScale", "ScalingActive") and condition["status"] == "False":
+            disabled = condition.get("reason") == "ScalingDisabled"
+            return None if disabled else f"the autoscaler: {condition.get('message', '')}"
+    return None
+
+
+def _is_settled(facts: Facts) -> bool:
+    """Whether the Deployment has seen its newest spec and all its pods are new and available."""
+    assert facts.deployment is not None
+    meta, status = facts.deployment["metadata"], facts.deployment.get("status") or {}
+    counts = ("replicas", "updatedReplicas", "availableReplicas")
+    return (
+        status.get("observedGeneration", 0) >= meta.get("generation", 0)
+        and all(status.get(count, 0) == facts.desired for count in counts)
+        and not facts.deployment["spec"].get("paused")
+    )
+
+
+def _ready(facts: Facts, parts: list[Condition]) -> Condition:
+    accepted, accelerator, model, progressing = parts
+
+    def condition(status: str, reason: Reason, message: str) -> Condition:
+        return Condition("Ready", status, reason, message)
+
+    if accepted.status != "True":
+        return condition("False", accepted.reason, accepted.message)
+    if facts.desired == 0:
+        return condition("False", Reason.SCALED_TO_ZERO, "no pod is wanted: raise replicas")
+    for part in (accelerator, model):
+        if part.status != "True":
+            return condition("False", part.reason, part.message)
+    if facts.deployment is None or not _is_settled(facts):
+        return condition("False", progressing.reason, progressing.message)
+    return condition("True", Reason.SERVING, f"{facts.desired} pods answer requests")
