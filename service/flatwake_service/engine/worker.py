@@ -28,8 +28,7 @@ from flatwake_service.engine.log import configure_log
 from flatwake_service.engine.loop import Loop
 from flatwake_service.engine.messages import Failed, Loading, Started
 from flatwake_service.engine.scheduler import Scheduler
-from flatwake_service.errors import CheckpointError, FlatwakeError, UnsupportedModel
-from flatwake_service.manifest.status import Reason
+from flatwake_service.errors import FlatwakeError
 
 Progress = Callable[[str, int, int], None]
 OpenRunner = Callable[[EngineConfig, Progress, int], StepRunner]
@@ -151,7 +150,7 @@ def _end_with_parent() -> None:
 
 
 def _report_failure(channel: Channel, error: Exception) -> None:
-    failed = Failed(failure_reason(error).value, _describe(error))
+    failed = Failed(failure_reason(error), _describe(error))
     if isinstance(error, FlatwakeError | BackendUnavailable):
         log.error("%s: %s", failed.reason, failed.message)
     else:
@@ -160,25 +159,24 @@ def _report_failure(channel: Channel, error: Exception) -> None:
         channel.send(failed)
 
 
-def failure_reason(error: Exception) -> Reason:
+def failure_reason(error: Exception) -> str:
     """The word of the manifest's closed list for what ended the engine."""
+    # The manifest brings pydantic along, 13 MB that a healthy engine needs for nothing.
+    from flatwake_service.manifest.status import Reason
+
     match error:
-        case UnsupportedModel():
-            return Reason.MODEL_UNSUPPORTED
-        case CheckpointError():
-            return Reason.MODEL_UNREADABLE
         case FlatwakeError() if error.reason in set(Reason):
-            return Reason(error.reason)
+            return error.reason
         case FileNotFoundError():
-            return Reason.MODEL_MISSING
+            return Reason.MODEL_MISSING.value
         case MemoryError():
-            return Reason.OUT_OF_MEMORY
+            return Reason.OUT_OF_MEMORY.value
         case BackendUnavailable():
-            return Reason.LIBRARY_UNUSABLE
+            return Reason.LIBRARY_UNUSABLE.value
         case KernelError():
-            return Reason.DEVICE_FAULT
+            return Reason.DEVICE_FAULT.value
         case _:
-            return Reason.ENGINE_FAILED
+            return Reason.ENGINE_FAILED.value
 
 
 def _describe(error: Exception) -> str:
