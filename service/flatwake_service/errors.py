@@ -2,20 +2,19 @@
 
     FlatwakeError
     ├── CheckpointError      a model's files are damaged, incomplete or lie
+    │   ├── ModelMissing         there are none
     │   └── UnsupportedModel     they are sound, but something in them isn't supported
     ├── SourceError          a model's source can't be read as one (bad arguments, exit code 2)
     ├── FetchError           a source couldn't be fetched
-    │   ├── SourceNotFound, SourceForbidden, DigestMismatch, DownloadStalled, DiskFull
+    │   └── SourceNotFound, SourceDenied, DigestMismatch, NoProgress, CacheFull, CacheUnwritable
     └── TextError            tokenizer, chat template or text of a request
         ├── TokenizerError       the model's tokenizer is missing, damaged or unknown
         ├── TemplateError        the chat template failed on these messages
         └── InvalidText          text that isn't Unicode (a lone surrogate)
 
-Each class has a stable `reason`, one CamelCase word, which conditions, `/status`, termination
-messages and logs share. Our own bugs are assertions and never one of these.
+Each class has a stable `reason`, a word of `flatwake_service.manifest.Reason`, which conditions,
+`/status`, termination messages and logs share. Our own bugs are assertions and never one of these.
 """
-
-
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ class FlatwakeError(Exception):
     `str(error)` is both. `exit_code` is what a command ends with.
     """
 
-    reason: ClassVar[str] = "Failed"
+    reason: ClassVar[str] = "Unknown"
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, cure: str = "") -> None:
@@ -41,7 +40,13 @@ class FlatwakeError(Exception):
 class CheckpointError(FlatwakeError):
     """A model's files are damaged, cut short, or say things that can't be true."""
 
-    reason = "ModelInvalid"
+    reason = "ModelUnreadable"
+
+
+class ModelMissing(CheckpointError):
+    """There is no model where one should be."""
+
+    reason = "ModelMissing"
 
 
 class UnsupportedModel(CheckpointError):
@@ -60,7 +65,7 @@ class SourceError(FlatwakeError):
 class FetchError(FlatwakeError):
     """A source couldn't be fetched; the partial download is kept."""
 
-    reason = "DownloadFailed"
+    reason = "SourceUnreachable"
 
 
 class SourceNotFound(FetchError):
@@ -69,10 +74,10 @@ class SourceNotFound(FetchError):
     reason = "SourceNotFound"
 
 
-class SourceForbidden(FetchError):
+class SourceDenied(FetchError):
     """The source refuses these credentials, or wants some."""
 
-    reason = "SourceForbidden"
+    reason = "SourceDenied"
 
 
 class DigestMismatch(FetchError):
@@ -81,37 +86,41 @@ class DigestMismatch(FetchError):
     reason = "DigestMismatch"
 
 
-class DownloadStalled(FetchError):
+class NoProgress(FetchError):
     """No byte has arrived for as long as the stall timeout allows."""
 
-    reason = "DownloadStalled"
+    reason = "NoProgress"
 
 
-class DiskFull(FetchError):
+class CacheFull(FetchError):
     """The cache's volume has no room left."""
 
-    reason = "DiskFull"
+    reason = "CacheFull"
+
+
+class CacheUnwritable(FetchError):
+    """The cache's folder can't be made or written."""
+
+    reason = "CacheUnwritable"
 
 
 class TextError(FlatwakeError):
     """Something about turning text into tokens, or back."""
 
-    reason = "TextInvalid"
+    reason = "ModelUnreadable"
 
 
 class TokenizerError(TextError):
     """The model's tokenizer is missing, damaged or of an unknown kind."""
 
-    reason = "TokenizerInvalid"
+    reason = "ModelUnreadable"
 
 
 class TemplateError(TextError):
     """The chat template couldn't be compiled, or failed on these messages."""
 
-    reason = "ChatTemplateFailed"
+    reason = "ChatTemplateInvalid"
 
 
 class InvalidText(TextError):
     """A string that isn't Unicode text: it holds a lone surrogate."""
-
-    reason = "TextInvalid"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flatwake_service.errors import CheckpointError
+from flatwake_service.errors import CheckpointError, ModelMissing
 from flatwake_service.weights.checkpoint import Checkpoint, Progress
 from flatwake_service.weights.dequantize import dequantize, dequantize_data, narrow, widen
 from flatwake_service.weights.formats import FLOATS, QUANTIZED, Format, block_shape, row_bytes
@@ -49,7 +49,8 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
             return read_safetensors(path)
         if len(found) == 1:
             return read_gguf(found[0])
-        raise CheckpointError(
+        kind = CheckpointError if found else ModelMissing
+        raise kind(
             f"{path} holds {len(found) or 'no'} GGUF files and no safetensors",
             cure="name one file" if found else "give a GGUF file or a Hugging Face folder",
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flatwake_service.errors import CheckpointError
+from flatwake_service.errors import CheckpointError, ModelMissing
 
 
 class MappedFile:
@@ -20,6 +20,8 @@ class MappedFile:
             with path.open("rb") as file:
                 self.size = file.seek(0, 2)
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+        except FileNotFoundError as error:
+            raise ModelMissing(f"there is no {path}", cure="fetch the model") from error
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror or error}") from error
         self.data: NDArray[np.uint8] = np.frombuffer(mapped, dtype=np.uint8)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import uvloop
 from fake_worker import Behaviour
 from flatwake_service.engine.client import EngineClient
 from flatwake_service.engine.config import EngineConfig
@@ -104,11 +105,12 @@ async def fake_engine(
         await client.close()
 
 
-def run(coroutine: Awaitable[None], seconds: float = 60.0) -> None:
-    """Run a test's coroutine, for `seconds` at most."""
+def run(coroutine: Awaitable[None], seconds: float = 60.0, *, plain: bool = False) -> None:
+    """Run a test's coroutine on the loop that serves, or on asyncio's own; bounded."""
 
     async def bounded() -> None:
         async with asyncio.timeout(seconds):
             await coroutine
 
-    asyncio.run(bounded())
+    with asyncio.Runner(loop_factory=None if plain else uvloop.new_event_loop) as runner:
+        runner.run(bounded())

@@ -96,7 +96,7 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
         ({"a": ".."}, "isn't a file of its folder"),
         ({"a": 3}, "isn't a file of its folder"),
         ({}, "has no weight_map"),
-        ({"a": "missing.safetensors"}, r"missing\.safetensors: No such file"),
+        ({"a": "missing.safetensors"}, r"there is no .*missing\.safetensors"),
         ({"z": "x.safetensors"}, r"says that z is in x\.safetensors, which lacks it"),
     ],
 )

