@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -361,8 +361,8 @@ class _Connection(asyncio.Protocol):
         self._frames = Frames()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._client._connected(transport)
+        # A cast, since uvloop's transports are of no asyncio class.
+        self._client._connected(cast(asyncio.WriteTransport, transport))
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -28,7 +28,8 @@ async def idle(client: EngineClient, steps: int = 1) -> Stats:
     return client.stats
 
 
-def test_streams_in_company_get_what_each_gets_alone() -> None:
+@pytest.mark.parametrize("plain", [False, True], ids=["uvloop", "asyncio"])
+def test_streams_in_company_get_what_each_gets_alone(plain: bool) -> None:
     async def scenario() -> None:
         async with fake_engine(behaviour=Behaviour(blocks=40, context=200)) as client:
             started = await client.ready()
@@ -53,7 +54,7 @@ def test_streams_in_company_get_what_each_gets_alone() -> None:
             assert stats.decode_seconds is not None
             assert sum(stats.decode_seconds.counts) > 60
 
-    run(scenario())
+    run(scenario(), plain=plain)
 
 
 def test_the_first_token_is_here_before_the_engine_reads_its_second_step(tmp_path: Path) -> None:
