@@ -25,8 +25,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_sequences: int = 8
     context_length: int | None = None
     vocabulary: int | None = None
-    vocabulary: int | None = None
-    """Ids that the tokenizer knows; rows of the head beyond are padding and never sampled."""
     prefill_tokens: int = 512
     kv_memory_fraction: float | None = None
     kv_dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
