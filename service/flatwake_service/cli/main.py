@@ -76,7 +76,7 @@ def _run(entry: EntryPoint, arguments: list[str]) -> int:
     from flatwake_service.manifest.errors import ManifestError
 
     try:
-        code = get_command(app)(arguments, prog_name=f"flatwake {entry.name}")
+        get_command(app)(arguments, prog_name=f"flatwake {entry.name}")
     except FlatwakeError as error:
         return _fail(f"flatwake {entry.name}: {error}", error.exit_code)
     except ManifestError as error:
@@ -85,7 +85,7 @@ def _run(entry: EntryPoint, arguments: list[str]) -> int:
         # The reader of a pipe (`| head`) has seen enough.
         sys.stderr.close()
         return 0
-    return code if isinstance(code, int) else 0
+    return 0
 
 
 def _unknown(name: str, commands: dict[str, EntryPoint]) -> str:

@@ -144,11 +144,15 @@ def serve(
             f"--prefill-tokens must be a multiple of {defaults.PREFILL_GRAIN}, got {prefill_tokens}"
         )
     from flatwake_service.engine.config import EngineConfig
+    from flatwake_service.http.provenance import provenance
     from flatwake_service.http.settings import Settings
 
+    origin = provenance(model)
     settings = Settings(
         served_name=served_name or _name(model),
-        source=str(model),
+        source=origin.source or str(model),
+        revision=origin.revision,
+        digest=origin.digest,
         aliases=tuple(alias or ()),
         host=host,
         port=port,

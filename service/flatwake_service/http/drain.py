@@ -56,7 +56,9 @@ class Drain:
         await self._unless_hurried(asyncio.sleep(self._propagation))
         self._service.closed = True
         for connection in self._connections():
-            connection.shutdown()
+            # A request may be on its way on a connection that has had none yet; it gets its 503.
+            if connection.cycle is not None:
+                connection.shutdown()
         if self._service.engine is not None:
             self._service.engine.drain()
         tasks = set(self._server.server_state.tasks)

@@ -30,6 +30,9 @@ so that they close first and no request meets a closing connection.
 LINGER = 1.0
 """Seconds that a server whose engine died still answers, so that readiness is seen to fall."""
 
+TELL = 5.0
+"""Seconds between two lines of progress while a model loads."""
+
 TERMINATION_LOG = Path("/dev/termination-log")
 
 Load = Callable[[], Language]
@@ -153,9 +156,23 @@ async def _load(service: Service, load: Load, start: Start) -> Engine:
     language = await asyncio.to_thread(load)
     engine = service.engine = await start(language)
     service.log("engine started", pid=engine.pid)
-    await engine.ready()
+    telling = asyncio.create_task(_tell(service, engine))
+    try:
+        await engine.ready()
+    finally:
+        telling.cancel()
     service.language = language
     return engine
+
+
+async def _tell(service: Service, engine: Engine) -> None:
+    """A line of progress every few seconds, for whoever waits."""
+    while True:
+        await asyncio.sleep(TELL)
+        progress = engine.progress
+        if progress is not None and progress.total:
+            share = f"{progress.done / progress.total:.0%}"
+            service.log(progress.phase, done=progress.done, total=progress.total, share=share)
 
 
 async def _end(

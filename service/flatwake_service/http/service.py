@@ -129,6 +129,8 @@ class Service:
             model=ModelStatus(
                 name=settings.served_name,
                 source=settings.source,
+                revision=settings.revision,
+                digest=settings.digest,
                 bytes_total=total,
                 bytes_done=done,
             ),

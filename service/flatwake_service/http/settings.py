@@ -18,6 +18,8 @@ class Settings:
 
     served_name: str
     source: str
+    revision: str | None = None
+    digest: str | None = None
     aliases: tuple[str, ...] = ()
     host: str = "0.0.0.0"  # noqa: S104 - a pod's server is reached from outside
     port: int = defaults.SERVE_PORT

@@ -1,0 +1,74 @@
+"""`python fake_server.py SETTINGS`: a whole server over a fake engine, as a process.
+
+SETTINGS is a JSON object: Settings' fields, and of the fake's own `pace`, `die_at` (the step after
+which the engine ends), `fail` (its start fails), `slow` (seconds until it is ready) and
+`termination_log`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_engine import FakeEngine
+from fake_text import language
+
+from flatwake_service.engine.messages import Failed, Loading
+from flatwake_service.http import server
+from flatwake_service.http.language import Language
+from flatwake_service.http.service import Service
+from flatwake_service.http.settings import Settings
+
+
+class MortalEngine(FakeEngine):
+    die_at = 0
+
+    def step(self) -> None:
+        super().step()
+        if self.die_at and self.steps >= self.die_at:
+            self.die()
+
+
+def main() -> int:
+    given = json.loads(sys.argv[1])
+    pace = given.pop("pace", 0.0)
+    die_at = given.pop("die_at", 0)
+    fail = given.pop("fail", False)
+    slow = given.pop("slow", 0.0)
+    log = Path(given.pop("termination_log", "/nonexistent"))
+    settings = Settings(**{"served_name": "fake", "source": "test", "host": "127.0.0.1", **given})
+
+    async def start(_: Language) -> FakeEngine:
+        engine = MortalEngine(pace=pace, loads=False, max_sequences=settings.max_sequences)
+        engine.die_at = die_at
+        engine.progress = Loading("loading", 40, 100)
+        if fail:
+            engine.failure = Failed("ModelUnreadable", "tensor 7 is cut short")
+            engine._is_ready.set()
+        else:
+            asyncio.get_running_loop().call_later(slow, engine.load)
+        return engine
+
+    listener = server.bind(settings.host, settings.port)
+    print(server.endpoint(listener), flush=True)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(
+            server.run(
+                Service(settings),
+                listener,
+                language,
+                start,
+                on_ready=lambda service: print("ready", flush=True),
+                termination_log=log,
+            )
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
