@@ -12,12 +12,15 @@ from flatwake_kernels.backend import Activations, Backend
 from flatwake_kernels.backends import open_backend
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.ops import BLOCK_TOKENS
+from flatwake_kernels.plan import Plan
 from numpy.typing import NDArray
 
 from flatwake_service.engine.arrays import Inputs, Outputs, Span
+from flatwake_service.engine.bandwidth import measure_bandwidth
 from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sampled
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.interface import row_buckets
+from flatwake_service.engine.messages import Device as MessageDevice
 from flatwake_service.engine.plans import Plans, Port, chunk_buckets
 from flatwake_service.engine.pool import PoolSize, available_bytes, size_pool
 from flatwake_service.engine.sampler import Sampler, read_logprobs
@@ -61,6 +64,14 @@ class Runner:
         self._prefill = Port(Inputs(backend, chunk, 1, table), Outputs(backend, 1), chunk, 1)
         self.plans = Plans(backend, decoder, self._sampler, self._decode, self._prefill)
         self._event = backend.event()
+        self.device = MessageDevice(
+            backend.device.name, backend.device.architecture, backend.device.memory_bytes
+        )
+        self.bandwidth_bytes = measure_bandwidth(backend)
+        self.model_bytes = decoder.step_bytes
+        self.graph_replays = 0
+        self.graph_captures = 0
+        self._graphs = False
         self._batch: Batch | None = None
         self._launched = 0.0
         self._touched: set[int] = set()
@@ -91,7 +102,10 @@ class Runner:
             plan.run()
             if graphs:
                 plan.capture()
-        self._wait()
+                self.graph_captures += 1
+        self._graphs = graphs
+        self._event.record()
+        self._event.wait()
         progress("warming", len(plans), len(plans))
 
     def take(self, taken: Sequence) -> None:
@@ -109,7 +123,7 @@ class Runner:
             rows = sum(s.count for s in spans)
             bucket = next(n for n in row_buckets(self.slots) if n >= rows)
             self._start(self._decode, spans)
-            self.plans.decode[bucket].run()
+            self._run(self.plans.decode[bucket])
             self._decode.outputs.download()
             self._event.record()
 
@@ -124,9 +138,9 @@ class Runner:
                 self._prefill, [Span(chunk.sequence, chunk.start, chunk.count, chunk.samples)]
             )
             bucket = next(n for n in chunk_buckets(self._prefill.rows) if n >= chunk.count)
-            self.plans.chunk[bucket].run()
+            self._run(self.plans.chunk[bucket])
             if chunk.samples:
-                self.plans.head.run()
+                self._run(self.plans.head)
             self._prefill.outputs.download()
             self._event.record()
             yield self._result(self._prefill, (chunk,), began)
@@ -139,6 +153,10 @@ class Runner:
 
     def close(self) -> None:
         self.backend.close()
+
+    def _run(self, plan: Plan) -> None:
+        plan.run()
+        self.graph_replays += self._graphs
 
     def _start(self, port: Port, spans: list[Span]) -> None:
         for span in spans:
@@ -168,10 +186,6 @@ class Runner:
             seen = entry.start + entry.count
             total += position * (seen + entry.count) + 2 * shape.slot_bytes
         return total
-
-    def _wait(self) -> None:
-        self._event.record()
-        self._event.wait()
 
 
 def open_runner(config: EngineConfig, progress: Progress, heartbeat: int = 0) -> Runner:
