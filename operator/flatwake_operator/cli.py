@@ -58,3 +58,74 @@ def print_children(
         == (name, key)
     }
     typer.echo(rendering.text(rendering.children(context, dict(config))), nl=False)
+
+
+operator = typer.Typer(add_completion=False, help="Run the operator, in a pod or on a machine.")
+
+
+@operator.command()
+def run_operator(
+    image_hip: Annotated[str, typer.Option(help="The service image for AMD GPUs.")] = "",
+    image_cpu: Annotated[str, typer.Option(help="The service image for the CPU.")] = "",
+    render_group: Annotated[
+        list[int] | None, typer.Option(help="Group ids that may open the devices, repeated.")
+    ] = None,
+    watch_namespace: Annotated[
+        list[str] | None, typer.Option(help="A namespace to look after, repeated; all if none.")
+    ] = None,
+    namespace: Annotated[
+        str, typer.Option(help="Where the operator itself and its Lease are.")
+    ] = "flatwake-system",
+    label: Annotated[
+        list[str] | None, typer.Option(help="key=value of the operator's own pods, repeated.")
+    ] = None,
+    identity: Annotated[str, typer.Option(help="This process's name in the Lease.")] = "",
+    elect: Annotated[
+        bool, typer.Option("--elect/--no-elect", help="Take turns with other processes by a Lease.")
+    ] = True,
+    port: Annotated[int, typer.Option(help="/healthz, /readyz and /metrics.")] = 8080,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run the operator until SIGTERM."""
+    import asyncio
+    import logging
+    import socket
+    import uuid
+
+    from flatwake_service.manifest import Backend, defaults
+
+    from flatwake_operator.errors import LeaseLostError
+    from flatwake_operator.run import Options, run
+    from flatwake_operator.settings import Settings
+    from flatwake_operator.startup import CrdError
+
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for chatty in ("kopf", "httpx", "httpcore"):
+        logging.getLogger(chatty).setLevel("WARNING")
+    own = dict(pair.split("=", 1) for pair in label or ["app.kubernetes.io/name=flatwake-operator"])
+    images = {Backend.HIP: image_hip, Backend.CPU: image_cpu}
+    options = Options(
+        settings=Settings(
+            images={backend: image for backend, image in images.items() if image},
+            render_groups=tuple(render_group or defaults.RENDER_GROUPS),
+            namespace=namespace,
+            labels=own,
+        ),
+        identity=identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+        namespaces=list(watch_namespace or []),
+        elect=elect,
+        port=port,
+    )
+    try:
+        asyncio.run(run(options))
+    except CrdError as error:
+        typer.echo(f"flatwake operator: {error}", err=True)
+        raise typer.Exit(1) from error
+    except ExceptionGroup as group:
+        lost = group.subgroup(LeaseLostError)
+        if lost is None:
+            raise
+        typer.echo(f"flatwake operator: {lost.exceptions[0]}", err=True)
+        raise typer.Exit(1) from group

@@ -80,7 +80,7 @@ class Store:
         places = sorted(self._servers[kind.name].get(server, ()))
         return [self._objects[kind.name][place] for place in places]
 
-    def keys(self) -> Iterator[Key]:
+    def servers(self) -> Iterator[Key]:
         yield from list(self._objects[SERVER.name])
 
     def _forget(self, held: Object) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from flatwake_service.manifest import defaults
 from flatwake_service.manifest.scalars import nanoseconds, quantity
+from flatwake_service.manifest.sources import Scheme, parse_source
 from flatwake_service.manifest.spec import Backend, Graphs, InferenceServer, KvDtype
 
 
@@ -91,21 +92,26 @@ def fetch_arguments(
 
     cache: the folder to fill. pinned_dir: a folder with the files `source`, `revision` and
     `digest` (a mounted ConfigMap) of what another pod has resolved; it may be empty or absent.
+    backend: on Hip the device is looked at first, so that a wrong node fails early.
     """
     spec = server.spec
+    source = parse_source(spec.model.source)
     arguments = _Arguments()
-    arguments.words.append(spec.model.source)
+    if source.scheme is Scheme.PVC:
+        # The claim is mounted where the cache would be: its files are there, and only verified.
+        arguments.words.append(f"file://{source.location(cache)}")
+    else:
+        arguments.words.append(source.text)
     arguments.add("--cache", cache)
     arguments.add("--digest", spec.model.digest)
     arguments.add("--token-file", token_file)
     arguments.add("--pinned-dir", pinned_dir)
-    arguments.words.append("--preflight")
-    arguments.add("--backend", backend.lower())
-    for architecture in spec.accelerator.architectures:
-        arguments.add("--architecture", architecture)
-    arguments.add("--min-memory", spec.accelerator.min_memory)
-    arguments.add("--status-port", defaults.SERVE_PORT)
     arguments.add_duration("--startup-timeout", spec.startup_timeout, defaults.STARTUP_TIMEOUT)
+    if backend is Backend.HIP:
+        arguments.words.append("--preflight")
+        for architecture in spec.accelerator.architectures:
+            arguments.add("--architecture", architecture)
+        arguments.add("--min-memory", spec.accelerator.min_memory)
     return arguments.words
 
 

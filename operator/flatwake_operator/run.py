@@ -1,0 +1,146 @@
+"""The operator's process: candidate, leader, end."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import kopf
+
+from flatwake_operator import api as client
+from flatwake_operator import kinds, labels
+from flatwake_operator.api import Api
+from flatwake_operator.events import Events
+from flatwake_operator.keys import KeyQueue
+from flatwake_operator.lease import Lease
+from flatwake_operator.observe import Observer, abilities
+from flatwake_operator.probes import Probes
+from flatwake_operator.reconcile import Reconciler
+from flatwake_operator.resync import Resync
+from flatwake_operator.settings import Settings
+from flatwake_operator.startup import check_crd
+from flatwake_operator.store import Key, Store
+from flatwake_operator.watches import Watches
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+LEASE_NAME = "flatwake-operator"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the process runs. namespaces: those that it looks after; all if empty."""
+
+    settings: Settings
+    identity: str
+    namespaces: list[str] = field(default_factory=list)
+    elect: bool = True
+    port: int = 8080
+
+
+async def run(options: Options) -> None:
+    """Runs until SIGTERM or SIGINT; raises when the Lease is lost or a watch has died."""
+    connection = client.connection()
+    lease_api = Api(connection)
+    place = options.settings.namespace
+    lease = Lease(lease_api, place, LEASE_NAME, options.identity) if options.elect else None
+    api = Api(connection, guard=lease.check if lease else _always)
+    store = Store()
+    queue: KeyQueue[Key] = KeyQueue(lambda key: _pass(key))
+    watches = Watches(store, queue.add)
+    probes = Probes(api, store, queue, watches, lease)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    runner = await probes.serve(options.port)
+    observer: Observer | None = None
+
+    async def _pass(key: Key) -> float | None:
+        started = time.monotonic()
+        try:
+            return await reconciler.reconcile(key)
+        finally:
+            probes.passes.observe(time.monotonic() - started)
+
+    try:
+        await check_crd(api)
+        able = await abilities(lease_api, options.namespaces)
+        observer = Observer(api, store, able)
+        events = Events(api, options.identity)
+        reconciler = Reconciler(api, store, observer, options.settings, events, version("flatwake"))
+        if lease and not await _before(stop, lease.acquire()):
+            return
+        log.info("leading as %s", options.identity)
+        resync = Resync(api, store, watches, observer, able, options.namespaces, queue.add)
+        await resync.once()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(queue.run(WORKERS)),
+                group.create_task(resync.forever()),
+                group.create_task(_watch(watches.registry(able), options, stop)),
+            ]
+            if lease:
+                tasks.append(group.create_task(lease.keep()))
+            await stop.wait()
+            for task in tasks[:2] + tasks[3:]:
+                task.cancel()
+        if lease:
+            await lease.release()
+    finally:
+        await runner.cleanup()
+        if observer:
+            await observer.close()
+        await api.close()
+        await lease_api.close()
+
+
+def _always() -> None:
+    """Without an election every write is allowed."""
+
+
+async def _before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Waits for work or for the end, whichever comes first; says whether work was done."""
+    doing, ending = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if not doing.done():
+        doing.cancel()
+        return False
+    doing.result()
+    return True
+
+
+async def _watch(registry: kopf.OperatorRegistry, options: Options, stop: asyncio.Event) -> None:
+    """kopf, with everything off but watching."""
+    await kopf.operator(
+        registry=registry,
+        settings=watch_settings(),
+        standalone=True,
+        clusterwide=not options.namespaces,
+        namespaces=options.namespaces,
+        stop_flag=stop,
+    )
+    # kopf takes the signals for itself and returns when asked to end; a dead watch raises.
+    stop.set()
+
+
+def _is_child(resource: kopf.Resource) -> bool:
+    return resource.plural not in (kinds.SERVER.plural, kinds.NODE.plural)
+
+
+def watch_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    # Children by our label alone: a cluster's other pods and ConfigMaps are none of our business.
+    settings.watching.label_selectors[_is_child] = labels.SERVER
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.watching.server_timeout = 240
+    settings.watching.client_timeout = 270
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.queueing.worker_limit = 20
+    return settings
