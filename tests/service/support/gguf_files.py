@@ -12,8 +12,6 @@ import numpy as np
 from gguf import GGMLQuantizationType as Format
 from gguf import GGUFValueType as Kind
 
-K_QUANTS = (Format.Q4_K, Format.Q5_K, Format.Q6_K)
-
 
 def random_blocks(format_: Format, rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
     """Stored rows (rows, bytes) of a block format with small, finite weights."""
@@ -33,11 +31,53 @@ def random_blocks(format_: Format, rows: int, columns: int, rng: np.random.Gener
     return raw.reshape(rows, -1)
 
 
-def quantize(values: np.ndarray, format_: Format, rng: np.random.Generator) -> np.ndarray:
-    """Rows stored in a format: quantised where the library can, else random blocks of the shape."""
-    if format_ == Format.BF16 or format_ not in K_QUANTS:
-        return gguf.quants.quantize(np.ascontiguousarray(values, dtype=np.float32), format_)
-    return random_blocks(format_, values.shape[0], values.shape[1], rng)
+def quantize(values: np.ndarray, format_: Format) -> np.ndarray:
+    """Rows of float32 in a format: by the library, or (K-quants) by the plainest rounding."""
+    values = np.ascontiguousarray(values, dtype=np.float32)
+    if format_ in (Format.Q4_K, Format.Q5_K):
+        return _quantize_k(values, 4 if format_ == Format.Q4_K else 5)
+    if format_ == Format.Q6_K:
+        return _quantize_6(values)
+    return gguf.quants.quantize(values, format_)
+
+
+def _quantize_k(values: np.ndarray, bits: int) -> np.ndarray:
+    """Q4_K, Q5_K: eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum."""
+    x = values.reshape(-1, 8, 32)
+    minimum = np.maximum(0, -x.min(-1))
+    scale = (x.max(-1) + minimum) / (2**bits - 1)
+    d = np.maximum(scale.max(-1, keepdims=True) / 63, 1e-7).astype(np.float16)
+    dmin = np.maximum(minimum.max(-1, keepdims=True) / 63, 1e-7).astype(np.float16)
+    sc = np.clip(np.rint(scale / d), 0, 63).astype(np.uint8)
+    m = np.clip(np.rint(minimum / dmin), 0, 63).astype(np.uint8)
+    step, low = (d * sc.astype(np.float32))[..., None], (dmin * m.astype(np.float32))[..., None]
+    q = np.rint((x + low) / np.where(step > 0, step, 1)).clip(0, 2**bits - 1).astype(np.uint8)
+    packed = [
+        (sc[:, :4] & 63) | (sc[:, 4:] >> 4 << 6),
+        (m[:, :4] & 63) | (m[:, 4:] >> 4 << 6),
+        (sc[:, 4:] & 15) | (m[:, 4:] & 15) << 4,
+    ]
+    nibbles = (q[:, 0::2] & 15) | (q[:, 1::2] & 15) << 4
+    high = (q >> 4) << np.arange(8, dtype=np.uint8)[None, :, None]
+    parts = [d.view(np.uint8), dmin.view(np.uint8), *packed]
+    parts += [np.bitwise_or.reduce(high, axis=1)] if bits == 5 else []
+    parts.append(nibbles.reshape(len(x), -1))
+    return np.concatenate(parts, axis=-1).reshape(len(values), -1)
+
+
+def _quantize_6(values: np.ndarray) -> np.ndarray:
+    """Q6_K: sixteen sub-blocks of 16 with an 8-bit scale."""
+    x = values.reshape(-1, 16, 16)
+    scale = np.abs(x).max(-1) / 31
+    d = np.maximum(scale.max(-1, keepdims=True) / 127, 1e-7).astype(np.float16)
+    sc = np.clip(np.rint(scale / d), 1, 127).astype(np.int8)
+    step = (d * sc.astype(np.float32))[..., None]
+    q = (np.rint(x / step).clip(-32, 31) + 32).astype(np.uint8).reshape(-1, 2, 4, 32)
+    low = (q[:, :, :2] & 15) | (q[:, :, 2:] & 15) << 4
+    shift = np.arange(0, 8, 2, dtype=np.uint8)[None, None, :, None]
+    high = np.bitwise_or.reduce((q >> 4) << shift, axis=2)
+    parts = [low.reshape(len(x), -1), high.reshape(len(x), -1), sc.view(np.uint8), d.view(np.uint8)]
+    return np.concatenate(parts, axis=-1).reshape(len(values), -1)
 
 
 def write_gguf(

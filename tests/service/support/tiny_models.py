@@ -130,6 +130,19 @@ TINY = {
         tied=True,
         config={"rope_theta": 5e5, "rope_scaling": LLAMA3_SCALING, "rms_norm_eps": 1e-5},
     ),
+    # Rows of 256 weights and more, as the K-quants want them.
+    "llama3-wide": Tiny(
+        "LlamaForCausalLM",
+        "llama",
+        "llama-bpe",
+        dtype="float16",
+        hidden=256,
+        ffn=512,
+        heads=8,
+        kv_heads=2,
+        head_dim=32,
+        config={"rope_theta": 5e5, "rms_norm_eps": 1e-5},
+    ),
     "smollm2": Tiny(
         "LlamaForCausalLM",
         "llama",
@@ -179,7 +192,7 @@ def write_tiny(folder: Path, name: str, seed: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = train_byte_level(tiny.pre)
     tokenizer.save(str(folder / "tokenizer.json"))
-    size = -(-tokenizer.get_vocab_size() // 32) * 32  # padded, as real ones are
+    size = padded_vocabulary(tokenizer)
     end = tokenizer.token_to_id("<|im_end|>")
     _write_json(folder / "config.json", _config(tiny, size, end))
     _write_json(
@@ -195,9 +208,14 @@ def write_tiny(folder: Path, name: str, seed: int = 0) -> Path:
             "chat_template": CHATML,
         },
     )
-    tensors = dict(_tensors(tiny, size, np.random.default_rng(seed)))
+    tensors = dict(tiny_tensors(tiny, size, np.random.default_rng(seed)))
     _write_weights(folder, tensors, tiny)
     return folder
+
+
+def padded_vocabulary(tokenizer: Tokenizer) -> int:
+    """Rows of the embedding: more than there are tokens, as in real checkpoints."""
+    return -(-tokenizer.get_vocab_size() // 32) * 32
 
 
 def _config(tiny: Tiny, vocabulary: int, end: int) -> dict[str, Any]:
@@ -221,7 +239,7 @@ def _config(tiny: Tiny, vocabulary: int, end: int) -> dict[str, Any]:
     }
 
 
-def _tensors(
+def tiny_tensors(
     tiny: Tiny, vocabulary: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Every tensor as float32; scaled so that activations stay near one."""
@@ -274,14 +292,9 @@ def write_safetensors(path: Path, tensors: dict[str, np.ndarray], dtype: str) ->
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, array in tensors.items():
-        match dtype:
-            case "bfloat16":
-                bits = array.view(np.uint32)
-                stored = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-            case "float16":
-                stored = array.astype(np.float16)
-            case _:
-                stored = array
+        stored = array.astype(np.float16) if dtype == "float16" else array
+        if dtype == "bfloat16":
+            stored = (rounded(array, dtype).view(np.uint32) >> 16).astype(np.uint16)
         code = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}[dtype]
         end = len(data) + stored.nbytes
         header[name] = {"dtype": code, "shape": array.shape, "data_offsets": [len(data), end]}
@@ -289,6 +302,16 @@ def write_safetensors(path: Path, tensors: dict[str, np.ndarray], dtype: str) ->
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 values that the dtype can hold (half to even)."""
+    if dtype == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    if dtype == "bfloat16":
+        bits = values.view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view("f4")
+    return values
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

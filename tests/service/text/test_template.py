@@ -43,7 +43,8 @@ def test_chatml_renders_as_published() -> None:
         ),
         ("{% for m in messages[::-1] %}{{ loop.last }}{% endfor %}", "True"),
         (
-            "{% set n = namespace(n=0) %}{% for i in [3] %}{% set n.n = n.n + i %}{% endfor %}{{ n.n }}",
+            "{% set n = namespace(n=0) %}{% for i in [3] %}{% set n.n = n.n + i %}{% endfor %}"
+            "{{ n.n }}",
             "3",
         ),
         ("{% for k, v in {'b': 1, 'a': 2}|dictsort %}{{ k }}{{ v }}{% endfor %}", "a2b1"),

@@ -31,7 +31,7 @@ U32, U64 = struct.Struct("<I").pack, struct.Struct("<Q").pack
 def sound(tmp_path: Path) -> Path:
     rng = np.random.default_rng(1)
     tensors = {
-        f"blk.0.{f.name}": (quantize(rng.normal(size=(4, 512)), f, rng), f)
+        f"blk.0.{f.name}": (quantize(rng.normal(size=(4, 512)), f), f)
         for f in (*QUANTIZED, Format.F32, Format.F16, Format.BF16)
     }
     tensors["norm"] = (rng.normal(size=96).astype(np.float32), Format.F32)
