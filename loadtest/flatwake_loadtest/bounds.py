@@ -31,6 +31,7 @@ class Bounds:
     agreement: dict[str, Agreement]
     rest: float
     rising: float
+    starved: float
 
     def of(self, kind: str, requests: int) -> tuple[Bound, Gate] | None:
         """The bound for a run of so many requests; None for what isn't judged."""
@@ -48,4 +49,5 @@ def load() -> Bounds:
         for kind, entries in data["memory"].items()
     }
     agreement = {name: Agreement(**each) for name, each in data["agreement"].items()}
-    return Bounds(memory, agreement, float(data["rest"]), float(data["rising"]))
+    single = {name: float(data[name]) for name in ("rest", "rising", "starved")}
+    return Bounds(memory, agreement, **single)

@@ -39,6 +39,7 @@ class Figures:
     first: Distribution
     gap: Distribution
     request: Distribution
+    lag: float
     more: Json = field(default_factory=dict)
 
     def as_json(self) -> Json:
@@ -56,6 +57,7 @@ class Figures:
             "time_to_first_token": self.first.as_json(),
             "inter_token": self.gap.as_json(),
             "request": self.request.as_json(),
+            "client_lag_ms": round(1000 * self.lag, 3),
             **self.more,
         }
 
@@ -85,6 +87,7 @@ def of(played: Played) -> Figures:
         first=Distribution.of(answer.first for answer in served if answer.first is not None),
         gap=Distribution.of(gap for answer in served for gap in answer.gaps),
         request=Distribution.of(answer.seconds for answer in served),
+        lag=played.lag,
         more=_MORE[played.wave.kind](played) if played.wave.kind in _MORE else {},
     )
 

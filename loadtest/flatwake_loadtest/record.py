@@ -36,6 +36,7 @@ class Played:
     marks: list[Mark] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     rests: dict[str, Rest] = field(default_factory=dict)
+    lag: float = 0.0  # seconds that the client came late to its own turn, on average
 
     def parts(self, phase: str) -> Iterator[tuple[Mark, float]]:
         """(mark, end) of each part of this name."""
@@ -75,6 +76,8 @@ class Record:
         elif kind == "mark":
             played = self.waves[event.pop("wave")]
             played.marks.append(Mark(**event))
+        elif kind == "lag":
+            self.waves[event["wave"]].lag = event["mean"]
         elif kind == "rest":
             scrape = Scrape.parse(event["text"])
             self.waves[event["wave"]].rests[event["at"]] = Rest(event["seconds"], scrape)

@@ -6,16 +6,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
 
 from locust.env import Environment
 
+from .distribution import Distribution
 from .metrics import HELD, Scrape
 from .plan import Plan, Target, Wave
 from .stream import Answer, Client, Json
 from .user import Job, Source, StreamUser
 
 Emit = Callable[[Json], None]
-_QUIET = 30.0  # seconds for a server to come to rest
+_QUIET = 10.0  # seconds for a server to come to rest
+_PULSE = 0.02
 _PATIENCE = 3600.0  # seconds for what must happen, or the run fails
 
 
@@ -53,6 +56,8 @@ class Stage:
         self.entered = 0
         self.ended = 0
         self.seen: Counter[int] = Counter()
+        self.lag = Distribution()
+        Thread(target=self._feel_lag, name="lag", daemon=True).start()
 
     @contextmanager
     def play(self, wave: Wave) -> Iterator[None]:
@@ -60,12 +65,22 @@ class Stage:
         self.wave, self.target = wave, self.plan.target(wave.target)
         self.source, self.entered, self.ended = nothing, 0, 0
         self.seen.clear()
+        self.lag = Distribution()
         self.rest("begin")
         self.emit({"event": "wave", "name": wave.name, "at": time.monotonic()})
         yield
         self.empty()
-        self.emit({"event": "mark", "wave": wave.name, "phase": "end", "at": time.monotonic()})
+        lag = {"mean": self.lag.mean or 0.0, "worst": self.lag.high}
+        self.emit({"event": "lag", "wave": wave.name, **lag})
+        self.mark("end")
         self.rest("end")
+
+    def _feel_lag(self) -> None:
+        """How late this process comes to its turn: a starved client measures itself."""
+        while True:
+            due = time.monotonic() + _PULSE
+            time.sleep(_PULSE)
+            self.lag.add(time.monotonic() - due)
 
     def mark(self, phase: str, **more: float) -> None:
         """Says that a part of the wave begins now."""
