@@ -1,0 +1,231 @@
+// attention_decode, attention_combine, attention_prefill, output_gate.
+//
+// A block takes one row's query heads of one KV head over a range of positions. A wave takes whole
+// KV blocks (16 positions) in turn; groups of LANES lanes take positions, eight elements a lane,
+// each with a running maximum of its own. The groups are joined at the end, in their order, over
+// LDS whose size depends on nothing. Which group sees a position, and in which order, follows from
+// the row's own length: not from its company, nor from how its prompt was cut into chunks.
+#include "parameters.h"
+#include "portable.h"
+
+namespace fw {
+
+constexpr int BLOCK = 256;
+constexpr float LOWEST = -1e30f;  // finite: the difference of two of them is 0, not NaN
+
+// A group's sums over the positions that it has seen.
+template <int HEADS>
+struct Running {
+  float largest[HEADS], weight[HEADS], sums[HEADS][8];
+};
+
+template <int W, int LANES, int HEADS, typename T>
+DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim, float scale,
+                         const float (&q)[HEADS][8], Running<HEADS>& run) {
+  constexpr int GROUPS = W / LANES, TURNS = FW_BLOCK_TOKENS / GROUPS > 4 ? 4 : FW_BLOCK_TOKENS / GROUPS;
+  const int group = lane<W>() / LANES, at = lane<W>() % LANES * 8;
+  const bool inside = at < head_dim;
+  for (int first = 0; first < count; first += GROUPS * TURNS) {
+    Eight<T> key[TURNS], value[TURNS];
+    FW_UNROLL
+    for (int t = 0; t < TURNS; t++) {
+      const int position = first + t * GROUPS + group;
+      const bool seen = inside && position < count;
+      const size_t place = (size_t)position * head_dim + at;
+      key[t] = seen ? load8(keys + place) : zero8<T>();
+      value[t] = seen ? load8(values + place) : zero8<T>();
+    }
+    FW_UNROLL
+    for (int h = 0; h < HEADS; h++) {
+      float score[TURNS], largest = run.largest[h];
+      FW_UNROLL
+      for (int t = 0; t < TURNS; t++) {
+        float dot = 0;
+        FW_UNROLL
+        for (int j = 0; j < 8; j++) dot = fma(q[h][j], key[t].get(j), dot);
+        score[t] = group_sum<W, LANES>(dot) * scale;
+        if (first + t * GROUPS + group < count) largest = fmax(largest, score[t]);
+      }
+      const float shrink = exp(run.largest[h] - largest);
+      run.largest[h] = largest;
+      run.weight[h] *= shrink;
+      FW_UNROLL
+      for (int j = 0; j < 8; j++) run.sums[h][j] *= shrink;
+      FW_UNROLL
+      for (int t = 0; t < TURNS; t++) {
+        const float weight = first + t * GROUPS + group < count ? exp(score[t] - largest) : 0.0f;
+        run.weight[h] += weight;
+        FW_UNROLL
+        for (int j = 0; j < 8; j++) run.sums[h][j] = fma(weight, value[t].get(j), run.sums[h][j]);
+      }
+    }
+  }
+}
+
+// Positions in each part of a row that sees `length` positions.
+DEVICE int split_length(int length, int splits, int split_positions) {
+  const int even = (length + splits - 1) / splits;
+  return most(split_positions, (even + FW_BLOCK_TOKENS - 1) / FW_BLOCK_TOKENS * FW_BLOCK_TOKENS);
+}
+
+// A row's HEADS query heads from `head` (those below `heads_end`) over positions [begin, end).
+template <int W, int LANES, int HEADS, typename T, bool SPLIT>
+DEVICE void attend(const FwAttentionParams& p, int row, int sequence, int kv_head, int head,
+                   int heads_end, int split, int begin, int end) {
+  constexpr int GROUPS = BLOCK / LANES, WIDTH = LANES * 8;
+  FW_LDS(float, joined, GROUPS * WIDTH);
+  FW_LDS(float, maxima, GROUPS);
+  FW_LDS(float, weights, GROUPS);
+  const int group = thread() / LANES, at = thread() % LANES * 8;
+
+  float q[HEADS][8];
+  FW_UNROLL
+  for (int h = 0; h < HEADS; h++)
+    FW_UNROLL
+    for (int j = 0; j < 8; j++)
+      q[h][j] = at < p.head_dim && head + h < heads_end
+                    ? load_as(p.q, p.dtype,
+                              ((size_t)row * p.heads + head + h) * p.head_dim + at + j)
+                    : 0.0f;
+  Running<HEADS> run;
+  FW_UNROLL
+  for (int h = 0; h < HEADS; h++) {
+    run.largest[h] = LOWEST;
+    run.weight[h] = 0;
+    FW_UNROLL
+    for (int j = 0; j < 8; j++) run.sums[h][j] = 0;
+  }
+
+  const int* table = in<int>(p.block_table) + (size_t)sequence * p.table_blocks;
+  const size_t values = (size_t)p.blocks * p.kv_heads * FW_BLOCK_TOKENS * p.head_dim;
+  const int waves = BLOCK / W, last = (end + FW_BLOCK_TOKENS - 1) / FW_BLOCK_TOKENS;
+  for (int b = begin / FW_BLOCK_TOKENS + uniform(thread() / W); b < last; b += waves) {
+    int block = uniform(table[b]);
+    if (block < 0 || block >= p.blocks) block = 0;
+    const T* keys = in<T>(p.kv) +
+                    ((size_t)block * p.kv_heads + kv_head) * FW_BLOCK_TOKENS * p.head_dim;
+    attend_block<W, LANES, HEADS, T>(keys, keys + values,
+                                     least(FW_BLOCK_TOKENS, end - b * FW_BLOCK_TOKENS), p.head_dim,
+                                     p.scale, q, run);
+  }
+
+  FW_UNROLL
+  for (int h = 0; h < HEADS; h++) {
+    barrier();
+    FW_UNROLL
+    for (int j = 0; j < 8; j++) joined[group * WIDTH + at + j] = run.sums[h][j];
+    if (at == 0) {
+      maxima[group] = run.largest[h];
+      weights[group] = run.weight[h];
+    }
+    barrier();
+    float largest = LOWEST, weight = 0, sum = 0;
+    for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[g]);
+    for (int g = 0; g < GROUPS; g++) weight = fma(weights[g], exp(maxima[g] - largest), weight);
+    if (thread() >= p.head_dim || head + h >= heads_end) continue;
+    for (int g = 0; g < GROUPS; g++)
+      sum = fma(joined[g * WIDTH + thread()], exp(maxima[g] - largest), sum);
+    const size_t place = (size_t)row * p.heads + head + h;
+    if (!SPLIT) {
+      store_as(p.y, p.dtype, place * p.head_dim + thread(), sum / weight);
+      continue;
+    }
+    const size_t part = place * p.splits + split;
+    out<float>(p.partial)[part * p.head_dim + thread()] = sum;
+    if (thread() == 0) {
+      out<float>(p.partial_ml)[2 * part] = largest;
+      out<float>(p.partial_ml)[2 * part + 1] = weight;
+    }
+  }
+}
+
+struct Heads {
+  int kv_head, first, end;
+};
+// Block x counts KV heads, and within one the sets of HEADS query heads.
+template <int HEADS>
+DEVICE Heads heads_of_block(const FwAttentionParams& p) {
+  const int shared = p.heads / p.kv_heads, sets = (shared + HEADS - 1) / HEADS;
+  const int kv_head = block_x() / sets;
+  return Heads{kv_head, kv_head * shared + block_x() % sets * HEADS, (kv_head + 1) * shared};
+}
+
+DEVICE int seen_length(const FwAttentionParams& p, int row) {
+  return least(in<int>(p.row_length)[row], p.table_blocks * FW_BLOCK_TOKENS);
+}
+
+template <int W, int LANES, int HEADS, typename T>
+DEVICE void attention_decode(const FwAttentionParams& p) {
+  const Heads heads = heads_of_block<HEADS>(p);
+  const int split = block_y(), sequence = block_z();
+  const int first = in<int>(p.first_row)[sequence], count = in<int>(p.row_count)[sequence];
+  for (int row = most(first, 0); row < least(first + count, p.rows); row++) {
+    const int length = seen_length(p, row);
+    const int part = split_length(length, p.splits, p.split_positions);
+    const int begin = split * part, end = least(begin + part, length);
+    if (begin < end)
+      attend<W, LANES, HEADS, T, true>(p, row, sequence, heads.kv_head, heads.first, heads.end,
+                                       split, begin, end);
+  }
+}
+
+template <int W, int LANES, int HEADS, typename T>
+DEVICE void attention_prefill(const FwAttentionParams& p) {
+  const Heads heads = heads_of_block<HEADS>(p);
+  const int sequence = block_z(), first = most(in<int>(p.first_row)[sequence], 0);
+  const int row = first + block_y();
+  const int end = in<int>(p.first_row)[sequence] + in<int>(p.row_count)[sequence];
+  if (row >= least(end, p.rows)) return;
+  const int length = seen_length(p, row);
+  if (length > 0)
+    attend<W, LANES, HEADS, T, false>(p, row, sequence, heads.kv_head, heads.first, heads.end, 0,
+                                      0, length);
+}
+
+DEVICE void attention_combine(const fw_attention_combine_params& p) {
+  const int row = block_y(), head = block_x(), length = in<int>(p.row_length)[row];
+  const size_t place = (size_t)row * p.heads + head;
+  const int part = split_length(length, p.splits, p.split_positions);
+  const int count = length > 0 ? least((length + part - 1) / part, p.splits) : 0;
+  const float* ml = in<float>(p.partial_ml) + place * p.splits * 2;
+  const float* partial = in<float>(p.partial) + place * p.splits * p.head_dim;
+  float largest = LOWEST, weight = 0;
+  for (int s = 0; s < count; s++) largest = fmax(largest, ml[2 * s]);
+  for (int s = 0; s < count; s++) weight = fma(ml[2 * s + 1], exp(ml[2 * s] - largest), weight);
+  for (int i = thread(); i < p.head_dim; i += threads()) {
+    float sum = 0;
+    for (int s = 0; s < count; s++)
+      sum = fma(partial[(size_t)s * p.head_dim + i], exp(ml[2 * s] - largest), sum);
+    store_as(p.y, p.dtype, place * p.head_dim + i, count ? sum / weight : 0.0f);
+  }
+}
+
+DEVICE void output_gate(const fw_output_gate_params& p) {
+  const int row = block_y(), i = block_x() * threads() + thread();
+  if (row >= live_rows(p.live, p.rows) || i >= p.width) return;
+  const size_t at = (size_t)row * p.width + i;
+  const float gate = load_as(p.gate, p.dtype, (size_t)row * p.gate_stride + p.gate_offset + i);
+  store_as(p.y, p.dtype, at, load_as(p.x, p.dtype, at) * sigmoid(gate));
+}
+
+}  // namespace fw
+
+#define ENTRY(suffix, T, lanes, heads)                                                     \
+  FW_KERNEL(attention_decode_##suffix##_##lanes##_##heads, 256, FwAttentionParams) {       \
+    fw::attention_decode<FW_WAVE, lanes, heads, T>(p);                                     \
+  }                                                                                        \
+  FW_KERNEL(attention_prefill_##suffix##_##lanes##_##heads, 256, FwAttentionParams) {      \
+    fw::attention_prefill<FW_WAVE, lanes, heads, T>(p);                                    \
+  }
+#define ENTRIES(suffix, T) \
+  ENTRY(suffix, T, 8, 1)   \
+  ENTRY(suffix, T, 16, 1)  \
+  ENTRY(suffix, T, 32, 1)  \
+  ENTRY(suffix, T, 8, 4)   \
+  ENTRY(suffix, T, 16, 4)  \
+  ENTRY(suffix, T, 32, 4)
+ENTRIES(f32, float)
+ENTRIES(f16, fw::f16)
+ENTRIES(bf16, fw::bf16)
+FW_KERNEL(attention_combine, 64, fw_attention_combine_params) { fw::attention_combine(p); }
+FW_KERNEL(output_gate, 256, fw_output_gate_params) { fw::output_gate(p); }

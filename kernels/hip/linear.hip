@@ -1,0 +1,115 @@
+// linear, gate_up_silu: matrix-vector products for few rows, on ordinary multiply-adds.
+//
+// A wave takes four weight rows at once and all of a tile's x rows, so that a weight is read once.
+// Lane l adds up columns 8 l … 8 l + 7 of each 8 · lanes, the lanes are joined by a butterfly, and
+// the `split` waves that share a weight row in their order. None of that depends on the number of
+// rows: a row's bits are the same alone and in company.
+#include "parameters.h"
+#include "portable.h"
+
+namespace fw {
+
+constexpr int WEIGHT_ROWS = 4;
+
+// Sums of WEIGHT_ROWS weight rows with ROWS rows of x, over the columns of this lane.
+template <int W, int ROWS, typename TW, typename TX>
+DEVICE void multiply(const FwLinearParams& p, const TW* const (&weight)[WEIGHT_ROWS],
+                     const TX* const (&x)[ROWS], int part, float (&sums)[WEIGHT_ROWS][ROWS]) {
+  for (int k = (part * W + lane<W>()) * 8; k < p.x_stride; k += p.split * W * 8) {
+    Eight<TW> w[WEIGHT_ROWS];
+    FW_UNROLL
+    for (int n = 0; n < WEIGHT_ROWS; n++) w[n] = stream8(weight[n] + k);
+    FW_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+      const Eight<TX> values = load8(x[r] + k);
+      FW_UNROLL
+      for (int n = 0; n < WEIGHT_ROWS; n++)
+        FW_UNROLL
+        for (int j = 0; j < 8; j++) sums[n][r] = fma(w[n].get(j), values.get(j), sums[n][r]);
+    }
+  }
+}
+
+template <int W, int ROWS, typename TW, typename TX, bool GATED>
+DEVICE void linear(const FwLinearParams& p) {
+  constexpr int WAVES = FW_LINEAR_BLOCK / W, SUMS = WEIGHT_ROWS * ROWS;
+  constexpr int OUTPUTS = GATED ? WEIGHT_ROWS / 2 : WEIGHT_ROWS;
+  FW_LDS(float, partial, WAVES * SUMS);
+  const int row0 = block_y() * ROWS, live = live_rows(p.live, p.rows);
+  if (row0 >= live) return;
+  const int wave = uniform(thread() / W), group = wave / p.split, part = wave % p.split;
+  const int groups = WAVES / p.split;
+  const int first = (block_x() * groups + group) * OUTPUTS;
+
+  const TW* weight[WEIGHT_ROWS];
+  FW_UNROLL
+  for (int n = 0; n < WEIGHT_ROWS; n++) {
+    const int output = least(first + n % OUTPUTS, p.outputs - 1);
+    const int row = n < OUTPUTS ? output : p.outputs + output;
+    weight[n] = in<TW>(p.weight.data) + (size_t)row * p.weight.stride;
+  }
+  const TX* x[ROWS];
+  FW_UNROLL
+  for (int r = 0; r < ROWS; r++)
+    x[r] = in<TX>(p.x) + (size_t)least(row0 + r, p.rows - 1) * p.x_stride;
+
+  float sums[WEIGHT_ROWS][ROWS] = {};
+  multiply<W, ROWS>(p, weight, x, part, sums);
+  FW_UNROLL
+  for (int n = 0; n < WEIGHT_ROWS; n++)
+    FW_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+      const float sum = wave_sum<W>(sums[n][r]);
+      if (lane<W>() == 0) partial[wave * SUMS + n * ROWS + r] = sum;
+    }
+  barrier();
+
+  const auto total = [&](int of_group, int n, int r) {
+    float sum = 0;
+    for (int i = 0; i < p.split; i++)
+      sum += partial[(of_group * p.split + i) * SUMS + n * ROWS + r];
+    return sum;
+  };
+  for (int i = thread(); i < groups * OUTPUTS * ROWS; i += threads()) {
+    const int r = i / (groups * OUTPUTS), of_group = i / OUTPUTS % groups, n = i % OUTPUTS;
+    const int output = block_x() * groups * OUTPUTS + of_group * OUTPUTS + n, row = row0 + r;
+    if (row >= live || output >= p.outputs) continue;
+    float value = total(of_group, n, r);
+    if (GATED) value = silu(value) * total(of_group, OUTPUTS + n, r);
+    const size_t at = (size_t)row * p.outputs + output;
+    if (p.bias) value += in<float>(p.bias)[output];
+    if (p.residual) value += load_as(p.residual, p.output_dtype, at);
+    store_as(p.y, p.output_dtype, at, value);
+  }
+}
+
+DEVICE void pad_rows(const FwPadParams& p) {
+  const int row = block_y(), i = block_x() * threads() + thread();
+  if (i >= p.stride) return;
+  const float value = i < p.width ? load_as(p.x, p.dtype, (size_t)row * p.width + i) : 0.0f;
+  store_as(p.y, p.dtype, (size_t)row * p.stride + i, value);
+}
+
+}  // namespace fw
+
+FW_KERNEL(pad_rows, 256, FwPadParams) { fw::pad_rows(p); }
+
+#define ENTRY(rows, w, TW, x, TX)                                              \
+  FW_KERNEL(linear_##w##_##x##_##rows, FW_LINEAR_BLOCK, FwLinearParams) {      \
+    fw::linear<FW_WAVE, rows, TW, TX, false>(p);                               \
+  }                                                                            \
+  FW_KERNEL(gate_up_silu_##w##_##x##_##rows, FW_LINEAR_BLOCK, FwLinearParams) { \
+    fw::linear<FW_WAVE, rows, TW, TX, true>(p);                                \
+  }
+#define ROWS(w, TW, x, TX) \
+  ENTRY(1, w, TW, x, TX)   \
+  ENTRY(2, w, TW, x, TX)   \
+  ENTRY(4, w, TW, x, TX)   \
+  ENTRY(8, w, TW, x, TX)
+#define INPUTS(w, TW)       \
+  ROWS(w, TW, f32, float)   \
+  ROWS(w, TW, f16, fw::f16) \
+  ROWS(w, TW, bf16, fw::bf16)
+INPUTS(f16, fw::f16)
+INPUTS(bf16, fw::bf16)
+INPUTS(f32, float)

@@ -1,0 +1,56 @@
+// Parameters of kernels that differ from their op's own; shared by launch code and kernels.
+#pragma once
+
+#include "flatwake/ops.h"
+
+// A prepared layer: `stride` elements from row to row, padded with zeros to a multiple of 8.
+struct FwMatrix {
+  uint64_t data;
+  int64_t stride;
+  int32_t rows;
+  int32_t columns;
+  int32_t dtype;
+  int32_t reserved;
+};
+
+struct FwEmbeddingParams {
+  FwMatrix table;
+  fw_embedding_params op;
+};
+
+// linear and gate_up_silu. `x_stride` and the weight's stride are multiples of 8 and padded with
+// zeros; `split` waves share an output's columns: a function of the shape alone.
+struct FwLinearParams {
+  FwMatrix weight;
+  uint64_t x, y, bias, residual, live;
+  int32_t rows, x_stride, outputs, output_dtype, split, reserved;
+};
+
+// y[r, i] = x[r, i] for i < width, 0 up to `stride`: rows that start at multiples of 16 bytes.
+struct FwPadParams {
+  uint64_t x, y;
+  int32_t rows, width, stride, dtype;
+};
+
+// attention_decode's fields, or attention_prefill's with `splits` 1 and y in place of partials.
+struct FwAttentionParams {
+  uint64_t q, kv, partial, partial_ml, y, row_length, first_row, row_count, block_table;
+  int32_t rows, heads, kv_heads, head_dim, blocks, sequences, table_blocks, splits;
+  int32_t split_positions, dtype;
+  float scale;
+  int32_t reserved;
+};
+
+// sample's two kernels: `scaled` [sequences, vocabulary] holds the logits that remain, divided by
+// the temperature; `best` and `best_id` [sequences, parts] the largest of each part.
+struct FwSampleParams {
+  fw_sample_params op;
+  uint64_t scaled, best, best_id;
+  int32_t parts, reserved;
+};
+
+#define FW_SAMPLE_PART 4096
+#define FW_GDN_COLUMNS 32
+#define FW_GDN_KEYS 128 /* the largest key_dim */
+#define FW_CONV_TAPS 8  /* the most taps */
+#define FW_LINEAR_BLOCK 256

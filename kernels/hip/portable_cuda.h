@@ -1,0 +1,94 @@
+// portable.h for nvcc: the stand-in for measuring where no AMD GPU is at hand.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FW_WAVE 32
+#define FW_UNROLL _Pragma("unroll")
+#define DEVICE __device__ __forceinline__
+#define FW_KERNEL(name, block, Params) \
+  extern "C" __global__ void __launch_bounds__(block) name(const __grid_constant__ Params p)
+#define FW_LDS(T, name, count) __shared__ T name[count]
+#define FW_MMA 1
+
+namespace fw {
+
+typedef uint4 Words;
+
+template <typename T>
+DEVICE T* global_pointer(uint64_t address) {
+  return (T*)address;
+}
+DEVICE uint32_t word(const Words& words, int i) {
+  return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+DEVICE Words no_words() { return Words{0, 0, 0, 0}; }
+DEVICE Words load_words(const void* from) { return *(const Words*)from; }
+DEVICE Words stream_words(const void* from) {
+  Words words;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from));
+  return words;
+}
+
+DEVICE int thread() { return threadIdx.x; }
+DEVICE int threads() { return blockDim.x; }
+DEVICE int block_x() { return blockIdx.x; }
+DEVICE int block_y() { return blockIdx.y; }
+DEVICE int block_z() { return blockIdx.z; }
+DEVICE void barrier() { __syncthreads(); }
+
+DEVICE float as_float(uint32_t bits) { return __uint_as_float(bits); }
+DEVICE uint32_t as_uint(float value) { return __float_as_uint(value); }
+DEVICE float half_to_float(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+DEVICE uint16_t float_to_half(float value) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+DEVICE uint32_t high_product(uint32_t a, uint32_t b) { return __umulhi(a, b); }
+
+DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+DEVICE float fmax(float a, float b) { return fmaxf(a, b); }
+DEVICE float fabs(float a) { return fabsf(a); }
+DEVICE float exp(float a) { return expf(a); }
+DEVICE float log(float a) { return logf(a); }
+DEVICE float sqrt(float a) { return sqrtf(a); }
+
+template <int W>
+DEVICE int lane() {
+  return threadIdx.x & (W - 1);
+}
+template <int W>
+DEVICE int shuffle(int value, int source) {
+  return __shfl_sync(~0u, value, source);
+}
+template <int W>
+DEVICE float shuffle(float value, int source) {
+  return __shfl_sync(~0u, value, source);
+}
+DEVICE int uniform(int value) { return value; }
+
+template <int W, int L, bool MAX>
+DEVICE float butterfly(float value) {
+  FW_UNROLL
+  for (int d = 1; d < L; d *= 2) {
+    float other = __shfl_xor_sync(~0u, value, d);
+    value = MAX ? fmaxf(value, other) : value + other;
+  }
+  return value;
+}
+
+// An atomic addition in LDS; what stood there is not returned.
+DEVICE void add_lds(int* to, int i, int value) { atomicAdd(&to[i], value); }
+DEVICE void add_lds(uint64_t* to, int i, uint64_t value) {
+  atomicAdd((unsigned long long*)&to[i], (unsigned long long)value);
+}
+
+}  // namespace fw

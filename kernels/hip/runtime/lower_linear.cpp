@@ -1,0 +1,84 @@
+// linear and gate_up_silu.
+#include "runtime/lowering.h"
+
+namespace fw::runtime {
+
+namespace {
+
+constexpr int WEIGHT_ROWS = 4;      // that a wave takes at once
+constexpr int WAVES_WANTED = 16;    // on each compute unit, so that memory latency is hidden
+constexpr int LARGEST_ROW_TILE = 8;
+
+// Waves that share a weight row's columns: more where few rows would leave the device idle. By the
+// shape alone, never by the number of rows of x, which must not change a row's sums.
+int split_of(const DeviceFacts& device, int weight_rows, int columns) {
+  const int waves = FW_LINEAR_BLOCK / device.wave;
+  const int64_t groups = blocks(weight_rows, WEIGHT_ROWS);
+  int split = 1;
+  while (split < waves && groups * split < (int64_t)device.compute_units * WAVES_WANTED &&
+         columns >= split * 2 * device.wave * 8)
+    split *= 2;
+  return split;
+}
+
+int row_tile(int rows) {
+  int tile = 1;
+  while (tile < rows && tile < LARGEST_ROW_TILE) tile *= 2;
+  return tile;
+}
+
+struct Rows {
+  uint64_t x;
+  int rows, inputs, dtype;
+};
+
+// x with rows at multiples of 16 bytes, copied where they are not.
+uint64_t aligned_rows(Lowering& to, const Rows& rows, int stride) {
+  if (stride == rows.inputs) return rows.x;
+  const uint64_t padded = to.workspace((int64_t)rows.rows * stride * 4);
+  to.launch("pad_rows", {blocks(stride, 256), rows.rows, 1}, 256,
+            FwPadParams{rows.x, padded, rows.rows, rows.inputs, stride, rows.dtype});
+  return padded;
+}
+
+void lower_product(Lowering& to, const char* op, const Weights* weights, const Rows& rows,
+                   FwLinearParams p, int weight_rows) {
+  if (!weights || weights->matrix().columns != rows.inputs || weights->matrix().rows != weight_rows)
+    throw Error(FW_INVALID, text("%s: the layer isn't [%d, %d]", op, weight_rows, rows.inputs));
+  p.weight = weights->matrix();
+  p.x_stride = (rows.inputs + 7) / 8 * 8;
+  p.x = aligned_rows(to, rows, p.x_stride);
+  p.rows = rows.rows;
+  p.split = split_of(to.device(), weight_rows, rows.inputs);
+  const int tile = row_tile(rows.rows), waves = FW_LINEAR_BLOCK / to.device().wave;
+  const int outputs = waves / p.split * WEIGHT_ROWS * p.outputs / weight_rows;
+  const std::string kernel = text("%s_%s_%s_%d", op, suffix(p.weight.dtype), suffix(rows.dtype), tile);
+  to.launch(kernel, {blocks(p.outputs, outputs), blocks(rows.rows, tile), 1}, FW_LINEAR_BLOCK, p);
+}
+
+}  // namespace
+
+void lower(Lowering& to, const fw_linear_params& p) {
+  FwLinearParams product{};
+  product.y = p.y;
+  product.bias = p.bias;
+  product.residual = p.residual;
+  product.live = p.live;
+  product.outputs = p.outputs;
+  product.output_dtype = p.output_dtype;
+  suffix(p.output_dtype);
+  lower_product(to, "linear", reinterpret_cast<const Weights*>(p.weight),
+                {p.x, p.rows, p.inputs, p.dtype}, product, p.outputs);
+}
+
+void lower(Lowering& to, const fw_gate_up_silu_params& p) {
+  FwLinearParams product{};
+  product.y = p.y;
+  product.live = p.live;
+  product.outputs = p.outputs;
+  product.output_dtype = p.dtype;
+  lower_product(to, "gate_up_silu", reinterpret_cast<const Weights*>(p.weight),
+                {p.x, p.rows, p.inputs, p.dtype}, product, 2 * p.outputs);
+}
+
+}  // namespace fw::runtime

@@ -1,0 +1,73 @@
+// From recorded calls to kernel launches: done once, when a plan is made.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parameters.h"
+#include "runtime/context.h"
+#include "runtime/weights.h"
+
+namespace fw::runtime {
+
+class Lowering {
+ public:
+  explicit Lowering(Context& context) : context_(context) {}
+
+  void add(const fw_call& call);
+
+  std::vector<Launch> launches;
+  std::vector<int> ends;  // launches of calls 0 … i
+  std::vector<std::shared_ptr<Region>> kept;
+
+  // --- For the functions that lower an op ---
+  const DeviceFacts& device() const { return context_.facts(); }
+  template <typename Params>
+  void launch(const std::string& kernel, Grid grid, int threads, const Params& parameters) {
+    static_assert(sizeof(Params) <= PARAMETER_BYTES, "a launch holds its parameters");
+    if (grid.x < 1 || grid.y < 1 || grid.z < 1) return;
+    Launch launch{context_.driver().kernel(kernel), grid, threads, (int)sizeof(Params), {}};
+    std::memcpy(launch.parameters, &parameters, sizeof parameters);
+    launches.push_back(launch);
+  }
+  uint64_t workspace(int64_t bytes) {
+    kept.push_back(context_.workspace(bytes));
+    return kept.back()->address();
+  }
+
+ private:
+  Context& context_;
+};
+
+bool lowers(int op);
+
+inline int blocks(int64_t work, int each) { return (int)((work + each - 1) / each); }
+// f32, f16 or bf16, as in the kernels' names.
+const char* suffix(int dtype);
+[[noreturn]] void refuse(const char* op, const std::string& what);
+
+// Each raises Error where the parameters are not what the kernels can do.
+void lower(Lowering& to, const fw_embedding_params& p);
+void lower(Lowering& to, const fw_gather_rows_params& p);
+void lower(Lowering& to, const fw_linear_params& p);
+void lower(Lowering& to, const fw_gate_up_silu_params& p);
+void lower(Lowering& to, const fw_rms_norm_params& p);
+void lower(Lowering& to, const fw_add_rms_norm_params& p);
+void lower(Lowering& to, const fw_gated_rms_norm_params& p);
+void lower(Lowering& to, const fw_qk_norm_rope_write_params& p);
+void lower(Lowering& to, const fw_attention_decode_params& p);
+void lower(Lowering& to, const fw_attention_combine_params& p);
+void lower(Lowering& to, const fw_attention_prefill_params& p);
+void lower(Lowering& to, const fw_output_gate_params& p);
+void lower(Lowering& to, const fw_conv_step_params& p);
+void lower(Lowering& to, const fw_conv_chunk_params& p);
+void lower(Lowering& to, const fw_gdn_step_params& p);
+void lower(Lowering& to, const fw_gdn_chunk_params& p);
+void lower(Lowering& to, const fw_slot_copy_params& p);
+void lower(Lowering& to, const fw_slot_zero_params& p);
+void lower(Lowering& to, const fw_sample_params& p);
+void lower(Lowering& to, const fw_logprobs_params& p);
+
+}  // namespace fw::runtime

@@ -1,0 +1,42 @@
+#include "runtime/plan.h"
+
+namespace fw::runtime {
+
+Plan::Plan(Context& context, const fw_call* calls, int count)
+    : context_(context), lowering_(context) {
+  for (int i = 0; i < count; i++) lowering_.add(calls[i]);
+}
+
+void Plan::launch(int from, int to) {
+  for (int i = from; i < to; i++) context_.driver().launch(lowering_.launches[i]);
+}
+
+void Plan::capture() {
+  const int all = (int)lowering_.launches.size();
+  if (!all) return;
+  graph_ = context_.driver().capture([&] { launch(0, all); });
+}
+
+void Plan::run() {
+  context_.stamp();
+  if (graph_) graph_->launch();
+  else launch(0, (int)lowering_.launches.size());
+}
+
+void Plan::trace(double* seconds, int count) {
+  const int calls = (int)lowering_.ends.size();
+  if (count < calls)
+    throw Error(FW_INVALID, text("a trace of %d calls has no room in %d", calls, count));
+  std::vector<std::unique_ptr<Event>> marks;
+  for (int i = 0; i <= calls; i++) marks.push_back(context_.driver().event(context_.blocking()));
+  marks[0]->record();
+  for (int i = 0, from = 0; i < calls; from = lowering_.ends[i++]) {
+    launch(from, lowering_.ends[i]);
+    marks[i + 1]->record();
+  }
+  marks[calls]->wait();
+  for (int i = 0; i < calls; i++) seconds[i] = marks[i + 1]->since(*marks[i]);
+  context_.stamp();
+}
+
+}  // namespace fw::runtime
