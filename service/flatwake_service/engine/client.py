@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
-import signal
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol, cast
 
-import msgspec
-
-from flatwake_service.engine import config as configuration
 from flatwake_service.engine import messages
+from flatwake_service.engine.child import Child, describe_exit, start_child
 from flatwake_service.engine.config import EngineConfig
-from flatwake_service.engine.heartbeat import IDLE_SECONDS, Heartbeat
 from flatwake_service.engine.messages import (
     Cancel,
     Down,
@@ -39,16 +30,14 @@ from flatwake_service.engine.messages import (
     Tokens,
     Up,
 )
+from flatwake_service.engine.watch import WATCH_SECONDS, Watch
 from flatwake_service.errors import FlatwakeError
 from flatwake_service.manifest.status import Reason
 
-WATCH_SECONDS = 0.25
 _EXIT_SECONDS = 0.5
 """How long after its socket closed a child may take to exit, before it is killed."""
 _BACKLOG_BYTES = 64 << 20
 """What may wait to be read by the engine before it counts as not reading."""
-_SOCKET_PATH_BYTES = 99
-_RUN = Path("/run/flatwake")
 
 
 class Sink(Protocol):
@@ -87,35 +76,22 @@ class EngineClient:
         stats: its newest values (zeros before the first).
         failure: why it ended, unless `close` ended it.
         ended: set once the child is gone, for whatever reason.
-        pid: the child's.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        heartbeat: Heartbeat,
-        step_timeout: float,
-        start_timeout: float | None,
-    ) -> None:
+    def __init__(self) -> None:
         self.progress: Loading | None = None
         self.started: Started | None = None
         self.stats = Stats()
         self.failure: Failed | None = None
         self.ended = asyncio.Event()
-        self.pid = 0
-        self._heartbeat = heartbeat
-        self._step_timeout = step_timeout
-        self._start_timeout = start_timeout
         self._sinks: dict[int, Sink] = {}
         self._ready = asyncio.Event()
         self._closing = False
         self._disconnected = asyncio.Event()
         self._transport: asyncio.WriteTransport | None = None
-        self._process: asyncio.subprocess.Process | None = None
-        self._server: asyncio.Server | None = None
-        self._folder = folder
+        self._child: Child | None = None
+        self._watch: Watch | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._moved = time.monotonic()
 
     @classmethod
     async def start(
@@ -133,37 +109,24 @@ class EngineClient:
         `python -m flatwake_service.engine.worker`; the configuration's JSON is appended to it.
         `step_timeout`: seconds without a sign of life, once started, until the engine is killed
         as hung. `start_timeout`: seconds without progress while loading; None: unbounded.
+
+        Raises:
+            OSError: the child can't be started, or there is no folder for its socket.
         """
-        folder = _private_folder()
-        heartbeat, descriptor = Heartbeat.create()
-        client = cls(folder, heartbeat, step_timeout, start_timeout)
-        config = msgspec.structs.replace(
-            config, socket=str(folder / "engine"), heartbeat=f"/proc/self/fd/{descriptor}"
-        )
-        command = command or [sys.executable, "-m", "flatwake_service.engine.worker"]
-        try:
-            client._server = await asyncio.get_running_loop().create_unix_server(
-                lambda: _Connection(client), config.socket
-            )
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                configuration.encode(config),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(descriptor,),
-                # A terminal's Ctrl-C is the API process's to hear, from the first moment on.
-                start_new_session=True,
-            )
-        except BaseException:
-            client._stop_listening()
-            raise
-        finally:
-            os.close(descriptor)
-        client._process, client.pid = process, process.pid
+        client = cls()
+        child = await start_child(config, command, lambda: _Connection(client))
+        client._child = child
+        client._watch = Watch(child.heartbeat, step_timeout, start_timeout, time.monotonic())
         client._tasks = [
-            asyncio.create_task(client._outlive(process)),
-            asyncio.create_task(client._watch()),
+            asyncio.create_task(client._outlive(child)),
+            asyncio.create_task(client._look(client._watch)),
         ]
         return client
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, "made by start"
+        return self._child.pid
 
     async def ready(self) -> Started:
         """Waits until the engine takes sequences.
@@ -203,11 +166,11 @@ class EngineClient:
         """
         self._closing = True
         asked = self._send(Shutdown())
-        if self._process is not None and not self.ended.is_set():
+        if self._child is not None and not self.ended.is_set():
             if asked:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.ended.wait(), timeout)
-            self._kill()
+            self._child.kill()
             await self.ended.wait()
         await asyncio.gather(*self._tasks)
 
@@ -215,7 +178,8 @@ class EngineClient:
 
     def _connected(self, transport: asyncio.WriteTransport) -> None:
         self._transport = transport
-        self._stop_listening()
+        if self._child is not None:
+            self._child.stop_listening()
         if self._closing:
             self._send(Shutdown())
 
@@ -225,10 +189,13 @@ class EngineClient:
         elif type(message) is Stats:
             self.stats = message
         elif type(message) is Loading:
-            if message != self.progress:
-                self.progress, self._moved = message, time.monotonic()
+            self.progress = message
+            if self._watch is not None:
+                self._watch.progressed(message, time.monotonic())
         elif type(message) is Started:
             self.started = message
+            if self._watch is not None:
+                self._watch.started()
             self._ready.set()
         elif type(message) is Failed:
             self.failure = self.failure or message
@@ -260,7 +227,7 @@ class EngineClient:
         )
 
     def _broken(self, error: ValueError) -> None:
-        self._fail(Reason.ENGINE_FAILED, f"the engine sent what isn't a message: {error}")
+        self._fail(Failed(Reason.ENGINE_FAILED, f"the engine sent no message: {error}"))
 
     # The child's life.
 
@@ -270,32 +237,26 @@ class EngineClient:
             return False
         transport.write(messages.encode(message))
         if transport.get_write_buffer_size() > _BACKLOG_BYTES:
-            self._fail(Reason.ENGINE_FAILED, "the engine doesn't read what it is sent")
+            self._fail(Failed(Reason.ENGINE_FAILED, "the engine doesn't read what it is sent"))
         return True
 
-    def _stop_listening(self) -> None:
-        """One child, one connection: then neither socket nor folder is needed any more."""
-        if self._server is not None:
-            self._server.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    async def _outlive(self, process: asyncio.subprocess.Process) -> None:
+    async def _outlive(self, child: Child) -> None:
         """Sees the child to its end, and tells everyone."""
-        exited = asyncio.create_task(process.wait())
+        exited = asyncio.create_task(child.wait())
         lost = asyncio.create_task(self._disconnected.wait())
         await asyncio.wait([exited, lost], return_when=asyncio.FIRST_COMPLETED)
         if not exited.done():
             await asyncio.wait([exited], timeout=_EXIT_SECONDS)
             if not exited.done():
-                self._fail(Reason.ENGINE_FAILED, "the engine closed its socket and stayed")
+                self._fail(Failed(Reason.ENGINE_FAILED, "the engine closed its socket and stayed"))
         code = await exited
         # What it sent last, such as its reason, may still be on its way.
         if self._transport is not None:
             await asyncio.wait([lost], timeout=_EXIT_SECONDS)
         lost.cancel()
-        self._stop_listening()
+        child.stop_listening()
         if self.failure is None and not self._closing:
-            self.failure = Failed(Reason.ENGINE_FAILED, _describe_exit(code))
+            self.failure = Failed(Reason.ENGINE_FAILED, describe_exit(code))
         self._finish()
 
     def _finish(self) -> None:
@@ -308,46 +269,20 @@ class EngineClient:
         for sink in sinks:
             sink.failed(why.reason, why.message)
 
-    async def _watch(self) -> None:
-        """Ends an engine that shows no sign of life, or whose start stands still."""
-        looked = since = time.monotonic()
+    async def _look(self, watch: Watch) -> None:
         while not self.ended.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), WATCH_SECONDS)
-            now = time.monotonic()
-            # A look that comes late says that this process stood still, perhaps with the engine.
-            if now - looked > 4 * WATCH_SECONDS:
-                since = now
-            looked = now
-            if self.started is not None:
-                self._judge_life(now - max(self._heartbeat.stamp, since))
-            elif self._start_timeout is not None:
-                self._judge_start(now - max(self._moved, since), self._start_timeout)
+            failed = watch.look(time.monotonic())
+            if failed is not None:
+                self._fail(failed)
 
-    def _judge_life(self, silent: float) -> None:
-        step = self._heartbeat.step
-        # Between two steps it stamps as often as it wakes up.
-        bound = self._step_timeout if step else max(self._step_timeout, 3 * IDLE_SECONDS)
-        if silent > bound:
-            where = f"in step {step}" if step else "idle"
-            message = f"device hung: no sign of life for {silent:.1f} s, {where}"
-            self._fail(Reason.DEVICE_HUNG, message)
-
-    def _judge_start(self, still: float, bound: float) -> None:
-        if still > bound:
-            done = _describe_progress(self.progress)
-            self._fail(Reason.NO_PROGRESS, f"no progress for {still:.1f} s{done}")
-
-    def _fail(self, reason: Reason, message: str) -> None:
+    def _fail(self, failed: Failed) -> None:
         """Ends a child that can't be trusted any more."""
         if self.failure is None and not self.ended.is_set():
-            self.failure = Failed(reason, message)
-        self._kill()
-
-    def _kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self.failure = failed
+        if self._child is not None:
+            self._child.kill()
 
     def _why(self) -> Failed:
         return self.failure or Failed(Reason.DRAINING, "the server is shutting down")
@@ -375,27 +310,3 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client._disconnected.set()
-
-
-def _private_folder() -> Path:
-    """A folder that only this user may enter, short enough for a socket in it."""
-    parents = [_RUN, Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108
-    for parent in parents:
-        long = len(os.fsencode(parent)) + len("/engine-xxxxxxxx/engine") > _SOCKET_PATH_BYTES
-        if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK) and not long:
-            return Path(tempfile.mkdtemp(prefix="engine-", dir=parent))
-    raise FileNotFoundError(f"no folder for the engine's socket: none of {parents} will do")
-
-
-def _describe_exit(code: int) -> str:
-    if code >= 0:
-        return f"the engine process exited with code {code}; its log says why"
-    names = {number.value: number.name for number in signal.Signals}
-    cause = ": by hand, or out of memory" if -code == signal.SIGKILL else ""
-    return f"the engine process was ended by {names.get(-code, f'signal {-code}')}{cause}"
-
-
-def _describe_progress(progress: Loading | None) -> str:
-    if progress is None:
-        return ""
-    return f" while {progress.phase}, at {progress.done} of {progress.total}"

@@ -23,7 +23,6 @@ from flatwake_service.engine import messages, worker
 from flatwake_service.engine.batch import Batch, Result, Sampled
 from flatwake_service.engine.client import EngineClient, _Connection
 from flatwake_service.engine.config import EngineConfig
-from flatwake_service.engine.heartbeat import Heartbeat
 from flatwake_service.engine.messages import (
     Device,
     SamplingParams,
@@ -119,9 +118,7 @@ def engine_side(streams: int, tokens: int) -> float:
 
 async def api_side(streams: int, frames: int) -> float:
     """µs a token from the socket's bytes to a sink's call."""
-    heartbeat, descriptor = Heartbeat.create()
-    os.close(descriptor)
-    client = EngineClient(Path("none"), heartbeat, 60.0, None)
+    client = EngineClient()
     connection = _Connection(client)
     client.started = Started(CONTEXT, 1, "none", NullRunner.device, 1.0, 1)
     sinks = [Counter() for _ in range(streams)]

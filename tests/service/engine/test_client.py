@@ -348,6 +348,7 @@ def test_nothing_is_left_in_the_file_system_once_the_engine_is_connected() -> No
     async def scenario() -> None:
         async with fake_engine() as client:
             await client.ready()
-            assert not client._folder.exists()
+            assert client._child is not None
+            assert not client._child.folder.exists()
 
     run(scenario())

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+from engine_child import fake_config, run
+from flatwake_service.engine import child
+from flatwake_service.engine.client import EngineClient
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(child, "_RUN", tmp_path / "missing")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_the_sockets_folder_is_this_users_alone(temporary: Path) -> None:
+    folder = child.private_folder()
+    assert folder.parent == temporary
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_temporary_folder_too_long_for_a_socket_is_passed_over(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = temporary / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    folder = child.private_folder()
+    try:
+        assert len(os.fsencode(folder / "engine")) < 100
+        assert list(long.iterdir()) == []
+    finally:
+        folder.rmdir()
+
+
+def test_a_child_that_cannot_be_started_leaves_nothing(temporary: Path) -> None:
+    async def scenario() -> None:
+        with pytest.raises(FileNotFoundError):
+            await EngineClient.start(fake_config(), command=["/no/such/program"])
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    run(scenario())
+    assert list(temporary.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (1, "the engine process exited with code 1; its log says why"),
+        (-9, "the engine process was ended by SIGKILL: by hand, or out of memory"),
+        (-6, "the engine process was ended by SIGABRT"),
+        (-40, "the engine process was ended by signal 40"),
+    ],
+)
+def test_an_exit_is_described(code: int, message: str) -> None:
+    assert child.describe_exit(code) == message
