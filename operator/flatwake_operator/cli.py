@@ -79,6 +79,7 @@ def run_operator(
     label: Annotated[
         list[str] | None, typer.Option(help="key=value of the operator's own pods, repeated.")
     ] = None,
+    lease: Annotated[str, typer.Option(help="The Lease's name.")] = "flatwake-operator",
     identity: Annotated[str, typer.Option(help="This process's name in the Lease.")] = "",
     elect: Annotated[
         bool, typer.Option("--elect/--no-elect", help="Take turns with other processes by a Lease.")
@@ -115,7 +116,7 @@ def run_operator(
         ),
         identity=identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         namespaces=list(watch_namespace or []),
-        elect=elect,
+        lease=lease if elect else None,
         port=port,
     )
     try:

@@ -28,17 +28,19 @@ from flatwake_operator.watches import Watches
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-LEASE_NAME = "flatwake-operator"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the process runs. namespaces: those that it looks after; all if empty."""
+    """How the process runs.
+
+    namespaces: those that it looks after; all if empty. lease: its Lease's name; None: no election.
+    """
 
     settings: Settings
     identity: str
     namespaces: list[str] = field(default_factory=list)
-    elect: bool = True
+    lease: str | None = None
     port: int = 8080
 
 
@@ -47,7 +49,7 @@ async def run(options: Options) -> None:
     connection = client.connection()
     lease_api = Api(connection)
     place = options.settings.namespace
-    lease = Lease(lease_api, place, LEASE_NAME, options.identity) if options.elect else None
+    lease = Lease(lease_api, place, options.lease, options.identity) if options.lease else None
     api = Api(connection, guard=lease.check if lease else _always)
     store = Store()
     queue: KeyQueue[Key] = KeyQueue(lambda key: _pass(key))
