@@ -1,6 +1,6 @@
-"""`python fake_server.py SETTINGS`: a whole server over a fake engine, as a process.
+"""A whole server over a fake engine, as a process.
 
-SETTINGS is a JSON object: Settings' fields, and of the fake's own `pace`, `die_at` (the step after
+What it is given: Settings' fields, and of the fake's own `pace`, `die_at` (the step after
 which the engine ends), `fail` (its start fails), `slow` (seconds until it is ready) and
 `termination_log`.
 """
@@ -8,17 +8,15 @@ which the engine ends), `fail` (its start fails), `slow` (seconds until it is re
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import uvloop
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from fake_engine import FakeEngine
 from fake_text import language
-
 from flatwake_service.engine.messages import Failed, Loading
 from flatwake_service.http import server
 from flatwake_service.http.language import Language
@@ -35,8 +33,14 @@ class MortalEngine(FakeEngine):
             self.die()
 
 
-def main() -> int:
-    given = json.loads(sys.argv[1])
+def main(given: dict[str, Any], log_file: str, told: Connection) -> None:
+    """Tells the endpoint, then "ready"; what it logs goes to the file."""
+    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 2)
+    sys.exit(_serve(given, told))
+
+
+def _serve(given: dict[str, Any], told: Connection) -> int:
     pace = given.pop("pace", 0.0)
     die_at = given.pop("die_at", 0)
     fail = given.pop("fail", False)
@@ -56,7 +60,7 @@ def main() -> int:
         return engine
 
     listener = server.bind(settings.host, settings.port)
-    print(server.endpoint(listener), flush=True)
+    told.send(server.endpoint(listener))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(
             server.run(
@@ -64,11 +68,7 @@ def main() -> int:
                 listener,
                 language,
                 start,
-                on_ready=lambda service: print("ready", flush=True),
+                on_ready=lambda service: told.send("ready"),
                 termination_log=log,
             )
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
