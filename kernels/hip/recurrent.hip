@@ -173,13 +173,16 @@ DEVICE void gated_delta(const Params& p) {
   }
 }
 
+// A thread takes one word of every copy, in order: a slot may be read by one and written by the next.
 DEVICE void slot_copy(const fw_slot_copy_params& p) {
-  const int source = in<int>(p.source)[block_y()], target = in<int>(p.target)[block_y()];
-  if (target <= 0 || target >= p.slots || source < 0 || source >= p.slots) return;
-  const int i = block_x() * threads() + thread();
-  if (i < p.slot_words)
-    out<int>(p.state)[(size_t)target * p.slot_words + i] =
-        in<int>(p.state)[(size_t)source * p.slot_words + i];
+  const int word = block_x() * threads() + thread();
+  if (word >= p.slot_words) return;
+  for (int i = 0; i < p.count; i++) {
+    const int source = in<int>(p.source)[i], target = in<int>(p.target)[i];
+    if (target <= 0 || target >= p.slots || source < 0 || source >= p.slots) continue;
+    out<int>(p.state)[(size_t)target * p.slot_words + word] =
+        in<int>(p.state)[(size_t)source * p.slot_words + word];
+  }
 }
 
 DEVICE void slot_zero(const fw_slot_zero_params& p) {

@@ -34,7 +34,7 @@ void lower(Lowering& to, const fw_gdn_step_params& p) { lower_gdn(to, "gdn_step"
 void lower(Lowering& to, const fw_gdn_chunk_params& p) { lower_gdn(to, "gdn_chunk", p); }
 
 void lower(Lowering& to, const fw_slot_copy_params& p) {
-  to.launch("slot_copy", {blocks(p.slot_words, 256), p.count, 1}, 256, p);
+  if (p.count > 0) to.launch("slot_copy", {blocks(p.slot_words, 256), 1, 1}, 256, p);
 }
 
 void lower(Lowering& to, const fw_slot_zero_params& p) {
