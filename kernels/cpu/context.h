@@ -1,0 +1,66 @@
+// A context: its settings, threads, memory and scratch.
+#ifndef FLATWAKE_CPU_CONTEXT_H
+#define FLATWAKE_CPU_CONTEXT_H
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "flatwake/abi.h"
+#include "isa/table.h"
+#include "memory.h"
+#include "pool.h"
+#include "worker.h"
+
+namespace flatwake {
+
+// What `settings` may say, as "name=value,…".
+struct Settings {
+  std::string isa = "auto";
+  int spins = 4000;  // about 100 microseconds on the way to sleep
+
+  static Settings parse(const char* text);
+};
+
+class Context {
+ public:
+  explicit Context(const fw_context_options& options);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  void describe(fw_device_info& info) const;
+  Memory& memory() { return memory_; }
+  Pool& pool() { return pool_; }
+  const Kernels& kernels() const { return kernels_; }
+  // Say that the context is alive: CLOCK_MONOTONIC into the heartbeat, if there is one.
+  void stamp();
+
+  // Scratch that every later run may use; it only grows.
+  void reserve(const Needs& needs);
+  char* shared() { return shared_.data; }
+  char* own(int worker) { return own_.data + worker * own_stride_; }
+
+  // Call job(i) for all i below `count`, on all threads.
+  void parallel(int64_t count, const std::function<void(int64_t)>& job);
+
+ private:
+  struct Scratch {
+    char* data = nullptr;
+    int64_t bytes = 0;
+  };
+  void grow(Scratch& scratch, int64_t bytes);
+
+  const Settings settings_;
+  const Kernels& kernels_;
+  Pool pool_;
+  Memory memory_;
+  Scratch shared_, own_;
+  int64_t own_stride_ = 0;
+  volatile uint64_t* const heartbeat_;
+};
+
+}  // namespace flatwake
+
+#endif

@@ -1,0 +1,77 @@
+#include "plan.h"
+
+#include <time.h>
+
+#include <cstring>
+#include <string>
+
+#include "check.h"
+#include "error.h"
+
+namespace flatwake {
+
+namespace {
+
+double now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+}  // namespace
+
+Plan::Plan(Context& context, const fw_call* calls, int32_t count)
+    : context_(context),
+      tickets_(new std::atomic<int64_t>[size_t(count) * Worker::PHASES]) {
+  size_t words = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    check_call(context.kernels(), calls[i], i);
+    words += size_t(calls[i].size + 7) / 8;
+  }
+  params_.resize(words);
+  uint64_t* next = params_.data();
+  Needs most;
+  for (int32_t i = 0; i < count; ++i) {
+    const fw_call& call = calls[i];
+    memcpy(next, reinterpret_cast<const void*>(call.params), size_t(call.size));
+    calls_.push_back({context.kernels().run[call.op], next});
+    if (const NeedsOf needs_of = context.kernels().needs[call.op]) {
+      const Needs needs = needs_of(next);
+      if (needs.shared > most.shared) most.shared = needs.shared;
+      if (needs.own > most.own) most.own = needs.own;
+    }
+    next += size_t(call.size + 7) / 8;
+  }
+  context.reserve(most);
+}
+
+void Plan::run() { run_range(0, calls_.size()); }
+
+void Plan::trace(double* seconds, int32_t count) {
+  if (size_t(count) != calls_.size())
+    throw Failure(FW_INVALID, "the plan has " + std::to_string(calls_.size()) + " calls, not " +
+                                  std::to_string(count));
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const double start = now();
+    run_range(i, i + 1);
+    seconds[i] = now() - start;
+  }
+}
+
+void Plan::run_range(size_t begin, size_t end) {
+  for (size_t i = begin * Worker::PHASES; i < end * Worker::PHASES; ++i)
+    tickets_[i].store(0, std::memory_order_relaxed);
+  Pool& pool = context_.pool();
+  pool.run([&](int index) {
+    Worker worker{index, pool.count(), &pool.barrier(), context_.shared(), context_.own(index),
+                  nullptr};
+    for (size_t i = begin; i < end; ++i) {
+      worker.tickets = &tickets_[i * Worker::PHASES];
+      calls_[i].kernel(calls_[i].params, worker);
+      if (i + 1 < end) worker.wait();
+      if (index == 0) context_.stamp();
+    }
+  });
+}
+
+}  // namespace flatwake
