@@ -133,6 +133,8 @@ class Loop:
         news = self._scheduler.commit(result)
         if news.entries or news.started:
             self._report(news.entries, news.started, stamp)
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
         self._tally.observe(result)
 
     def _report(
