@@ -147,9 +147,8 @@ def _accelerator(facts: Facts) -> Condition:
     if len(found) == len(living) and found:
         text = f"{found[0].name or 'device'} ({found[0].architecture}){facts.why_backend}"
         if unhealthy:
-            return condition(
-                "False", Reason.DEVICE_UNHEALTHY, f"{unhealthy}; pods still have {text}"
-            )
+            # Pods that run keep their device, so a broken one elsewhere doesn't end readiness.
+            return condition("True", Reason.DEVICE_UNHEALTHY, f"{text}; {unhealthy}")
         return condition("True", Reason.DEVICE_FOUND, text)
     if unhealthy:
         return condition("False", Reason.DEVICE_UNHEALTHY, unhealthy)

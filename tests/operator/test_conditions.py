@@ -1,0 +1,295 @@
+"""Conditions are decided from facts alone: a table of worlds and what is said of them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from flatwake_operator import conditions, pods
+from flatwake_operator.conditions import Facts
+from flatwake_operator.devices import Devices
+from flatwake_operator.pods import Fault, Pod
+from flatwake_operator.settings import Decision
+from flatwake_service.manifest import (
+    Backend,
+    DeviceStatus,
+    ModelStatus,
+    Phase,
+    Reason,
+    ServerStatus,
+    Strategy,
+)
+
+CPU = Decision("image", Backend.CPU, Strategy.SURGE)
+HIP = Decision("image", Backend.HIP, Strategy.REPLACE)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+READY = ServerStatus(
+    phase=Phase.READY,
+    reason=Reason.SERVING,
+    model=ModelStatus(name="chat", digest="sha256:abc"),
+    device=DeviceStatus(name="Instinct", architecture="gfx942"),
+)
+
+
+def deployment(available: int = 1, generation: int = 1, observed: int = 1) -> dict[str, Any]:
+    counts = ("replicas", "updatedReplicas", "availableReplicas")
+    status = {"observedGeneration": observed, **dict.fromkeys(counts, available)}
+    return {"metadata": {"generation": generation}, "spec": {}, "status": status}
+
+
+def pod(**changes: Any) -> Pod:
+    plain = Pod(
+        name="a", uid="a", current=True, ready=True, terminating=False, ip="1", pin="p",
+        fault=None, report=READY,
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def starting(phase: Phase, **model: int) -> Pod:
+    return pod(ready=False, report=ServerStatus(phase=phase, model=ModelStatus(**model)))
+
+
+def broken(reason: Reason) -> Pod:
+    return pod(ready=False, report=None, fault=Fault(reason, "words"))
+
+
+def waiting() -> Pod:
+    fault = Fault(Reason.UNSCHEDULABLE, "pod a: 0/1 nodes: Insufficient amd.com/gpu")
+    return pod(ready=False, report=None, fault=fault, unschedulable_since=NOW)
+
+
+SERVING = Facts(1, decision=CPU, deployment=deployment(), pods=(pod(),), resource="amd.com/gpu")
+
+
+def said(facts: Facts) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason.value) for c in conditions.decide(facts)}
+
+
+def test_all_is_well() -> None:
+    assert said(SERVING) == {
+        "Accepted": ("True", "Accepted"),
+        "AcceleratorReady": ("True", "NotNeeded"),
+        "ModelReady": ("True", "Serving"),
+        "Progressing": ("False", "UpToDate"),
+        "Ready": ("True", "Serving"),
+    }
+
+
+def test_of_nothing_nothing_is_ready() -> None:
+    found = said(Facts(1))
+    assert found["Ready"][0] == "False"
+    assert {found[kind][0] for kind in ("AcceleratorReady", "ModelReady", "Progressing")} == {
+        "Unknown"
+    }
+
+
+NOT_READY: list[Any] = [
+    pytest.param(
+        replace(SERVING, refusal=Fault(Reason.INVALID_SPEC, "x")),
+        {"Accepted": ("False", "InvalidSpec"), "Ready": ("False", "InvalidSpec")},
+        id="a spec that can't be followed, even while pods serve",
+    ),
+    pytest.param(
+        replace(SERVING, trouble=Fault(Reason.RECONCILE_FAILED, "x")),
+        {"Accepted": ("Unknown", "ReconcileFailed"), "Ready": ("False", "ReconcileFailed")},
+        id="an operator in trouble",
+    ),
+    pytest.param(
+        replace(SERVING, desired=0, pods=(), deployment=deployment(0)),
+        {"Ready": ("False", "ScaledToZero"), "ModelReady": ("Unknown", "ScaledToZero")},
+        id="no pod wanted",
+    ),
+    pytest.param(
+        replace(SERVING, deployment=deployment(observed=0)),
+        {"Progressing": ("True", "Starting"), "Ready": ("False", "Starting")},
+        id="a Deployment that hasn't seen its newest spec",
+    ),
+    pytest.param(
+        replace(SERVING, desired=2, deployment=deployment(2), pods=(pod(), pod(current=False))),
+        {"Ready": ("True", "Serving")},
+        id="an old pod that the Deployment no longer counts",
+    ),
+    pytest.param(
+        replace(SERVING, desired=2, deployment=deployment(1), pods=(pod(), pod(current=False))),
+        {"Progressing": ("True", "RollingOut"), "Ready": ("False", "RollingOut")},
+        id="a rollout",
+    ),
+    pytest.param(
+        replace(SERVING, pods=(starting(Phase.FETCHING, bytes_total=1000, bytes_done=377),)),
+        {"ModelReady": ("False", "Fetching"), "Ready": ("False", "Fetching")},
+        id="a download",
+    ),
+    pytest.param(
+        replace(SERVING, pods=(pod(), starting(Phase.LOADING))),
+        {"ModelReady": ("False", "Loading"), "Ready": ("False", "Loading")},
+        id="one pod loads while another serves",
+    ),
+    *(
+        pytest.param(
+            replace(SERVING, pods=(broken(reason),)),
+            {"ModelReady": ("False", reason.value), "Ready": ("False", reason.value)},
+            id=reason.value,
+        )
+        for reason in (
+            Reason.OOM_KILLED,
+            Reason.CRASH_LOOP,
+            Reason.DIGEST_MISMATCH,
+            Reason.CACHE_FULL,
+            Reason.IMAGE_UNAVAILABLE,
+            Reason.CONTAINER_CONFIG,
+            Reason.EVICTED,
+        )
+    ),
+    *(
+        pytest.param(
+            replace(SERVING, decision=HIP, pods=(broken(reason),)),
+            {"AcceleratorReady": ("False", reason.value), "Ready": ("False", reason.value)},
+            id=reason.value,
+        )
+        for reason in sorted(conditions.DEVICE_REASONS - {Reason.DEVICES_SHORT})
+    ),
+    pytest.param(
+        replace(SERVING, decision=HIP, pods=(waiting(),), devices=Devices(2, 2, {"n": 0})),
+        {"AcceleratorReady": ("False", "DevicesShort"), "Ready": ("False", "DevicesShort")},
+        id="no free device",
+    ),
+    pytest.param(
+        replace(SERVING, decision=HIP, pods=(waiting(),)),
+        {"AcceleratorReady": ("False", "DevicesShort")},
+        id="no free device, seen by the scheduler alone",
+    ),
+    pytest.param(
+        replace(
+            SERVING,
+            decision=HIP,
+            deployment=deployment(0),
+            pods=(waiting(), pod(current=False, terminating=True)),
+        ),
+        {"Progressing": ("True", "WaitingForDevice")},
+        id="a pod that waits for a draining one's device",
+    ),
+    pytest.param(
+        replace(
+            SERVING,
+            pods=(
+                pod(
+                    ready=False,
+                    report=ServerStatus(
+                        phase=Phase.READY, reason=Reason.KEYS_MISSING, message="no key"
+                    ),
+                ),
+            ),
+        ),
+        {"ModelReady": ("False", "KeysMissing"), "Ready": ("False", "KeysMissing")},
+        id="keys are asked for and there are none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("facts", "expected"), NOT_READY)
+def test_what_is_said(facts: Facts, expected: dict[str, tuple[str, str]]) -> None:
+    found = said(facts)
+    assert {kind: found[kind] for kind in expected} == expected
+
+
+def test_a_shortage_says_needed_and_free() -> None:
+    facts = replace(SERVING, decision=HIP, pods=(waiting(),), devices=Devices(2, 2, {"n": 0}))
+    message = conditions.decide(facts)[1].message
+    assert "1 needed, 0 free of 2" in message
+
+
+def test_a_broken_device_shows_and_pods_that_run_stay_ready() -> None:
+    facts = replace(SERVING, decision=HIP, devices=Devices(2, 1, {"n": 1}))
+    found = said(facts)
+    assert found["AcceleratorReady"] == ("True", "DeviceUnhealthy")
+    assert found["Ready"] == ("True", "Serving")
+
+
+def test_a_failing_autoscaler_shows() -> None:
+    failing = {"type": "ScalingActive", "status": "False", "message": "no metrics"}
+    facts = replace(SERVING, autoscaler={"status": {"conditions": [failing]}})
+    assert said(facts)["Progressing"] == ("True", "AutoscalerFailed")
+
+
+def test_progress_moves_in_steps_and_names_the_pod_furthest_behind() -> None:
+    slow = starting(Phase.FETCHING, bytes_total=1000, bytes_done=377)
+    fast = starting(Phase.FETCHING, bytes_total=1000, bytes_done=900)
+    assert conditions.percent((fast, slow)) == 35
+    assert conditions.percent((pod(), fast)) == 90
+    assert conditions.percent((pod(),)) == 100
+    assert conditions.percent((starting(Phase.FETCHING),)) is None
+
+
+def test_the_time_changes_only_with_the_status() -> None:
+    first = conditions.written(conditions.decide(SERVING), 1, [], NOW)
+    later = NOW + timedelta(hours=1)
+    again = conditions.written(conditions.decide(SERVING), 2, first, later)
+    assert {c["lastTransitionTime"] for c in again} == {"2026-01-01T00:00:00Z"}
+    assert {c["observedGeneration"] for c in again} == {2}
+    rolled = replace(SERVING, desired=2)
+    changed = conditions.written(conditions.decide(rolled), 2, first, later)
+    times = {c["type"]: c["lastTransitionTime"] for c in changed}
+    assert times["Ready"] == "2026-01-01T01:00:00Z"
+    assert times["Accepted"] == "2026-01-01T00:00:00Z"
+
+
+def status(**fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "a", "uid": "u"}, "status": fields}
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"name": "serve", "restartCount": 3, "ready": False, **state}
+
+
+def ended(**fields: Any) -> dict[str, Any]:
+    return {"terminated": {"exitCode": 1, **fields}}
+
+
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff"}}
+POD_FAULTS: list[Any] = [
+    pytest.param(
+        [container(state=BACK_OFF, lastState=ended(
+            message='{"reason": "DigestMismatch", "message": "found x, wanted y"}'))],
+        Reason.DIGEST_MISMATCH, "found x, wanted y (3 restarts)", id="its own words",
+    ),
+    pytest.param(
+        [container(state=BACK_OFF, lastState=ended(message="Traceback\nKeyError: 1"))],
+        Reason.CRASH_LOOP, "KeyError: 1: see kubectl logs a -c serve -p", id="a crash",
+    ),
+    pytest.param(
+        [container(state=BACK_OFF, lastState=ended(reason="OOMKilled", exitCode=137))],
+        Reason.OOM_KILLED, "raise spec.template.resources.limits.memory", id="out of memory",
+    ),
+    pytest.param(
+        [container(state={"running": {}}, lastState=ended(
+            message='{"reason": "DeviceHung", "message": "device hung: 61 s"}'))],
+        Reason.DEVICE_HUNG, "device hung: 61 s", id="what ended it, while it starts again",
+    ),
+    pytest.param(
+        [container(state={"waiting": {"reason": "ImagePullBackOff", "message": "no such"}})],
+        Reason.IMAGE_UNAVAILABLE, "no such: check spec.image", id="no image",
+    ),
+    pytest.param(
+        [container(state={"waiting": {"reason": "CreateContainerConfigError",
+                                      "message": 'secret "x" not found'}})],
+        Reason.CONTAINER_CONFIG, 'secret "x" not found: create what', id="a missing Secret",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("containers", "reason", "words"), POD_FAULTS)
+def test_what_ails_a_pod(containers: list[Any], reason: Reason, words: str) -> None:
+    found = pods.view(status(containerStatuses=containers), None, None).fault
+    assert found is not None
+    assert found.reason is reason
+    assert words in found.message
+
+
+def test_a_pod_that_once_ended_and_serves_now_is_well() -> None:
+    well = {**container(state={"running": {}}, lastState=ended()), "ready": True}
+    assert pods.view(status(containerStatuses=[well]), None, None).fault is None
+
+
+def test_an_evicted_pod_says_why() -> None:
+    found = pods.view(status(reason="Evicted", message="disk"), None, None).fault
+    assert found == Fault(Reason.EVICTED, "pod a was evicted: disk")
