@@ -265,9 +265,12 @@ class EngineClient:
         if self._transport is not None:
             self._transport.abort()
         why = self._why()
-        sinks, self._sinks = list(self._sinks.values()), {}
-        for sink in sinks:
-            sink.failed(why.reason, why.message)
+        sinks, self._sinks = self._sinks, {}
+        for number, sink in sinks.items():
+            try:
+                sink.failed(why.reason, why.message)
+            except Exception as error:  # noqa: BLE001  As in _dispatch.
+                self._drop(number, error)
 
     async def _look(self, watch: Watch) -> None:
         while not self.ended.is_set():

@@ -17,7 +17,7 @@ from flatwake_service.errors import CheckpointError, FlatwakeError, UnsupportedM
 
 SUPPORT = Path(__file__).parents[1] / "support"
 PARENT = """
-import asyncio, sys
+import asyncio, sys, uvloop
 sys.path.insert(0, sys.argv[1])
 from engine_child import eventually, fake_engine
 from fake_worker import Behaviour
@@ -28,7 +28,7 @@ async def main():
         print(client.pid, flush=True)
         await asyncio.Event().wait()
 
-asyncio.run(main())
+uvloop.run(main())
 """
 
 
