@@ -20,7 +20,6 @@ from testcluster import archive, layout, packages
 from testcluster.shell import ClusterError, locked, output, run, say
 
 SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 # What the Dockerfile's last stages install, so that they find it there.
 BASE_PACKAGES = "ca-certificates,libstdc++6,python3"
 BASE_REFERENCE = "localhost/flatwake-debian:1"
@@ -109,8 +108,9 @@ def make_base() -> str:
         say(f"making a Debian {SUITE} as the images' base")
         shutil.rmtree(root, ignore_errors=True)
         root.parent.mkdir(parents=True, exist_ok=True)
+        mirror = os.environ.get("DEBIAN_MIRROR", "").split()  # debootstrap knows Debian's own
         run("nice", "-n", "10", "debootstrap", "--variant=minbase",
-            f"--include={BASE_PACKAGES}", SUITE, root, MIRROR)  # fmt: skip
+            f"--include={BASE_PACKAGES}", SUITE, root, *mirror)  # fmt: skip
         for name in NOT_NEEDED:
             _empty(root / name)
         archive.make_archive(tar, BASE_REFERENCE, root, command=["/bin/sh"])
