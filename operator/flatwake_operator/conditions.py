@@ -43,12 +43,14 @@ class Facts:
     """What is known about a server.
 
     refusal: why the spec can't be followed. trouble: what failed in the operator's own work.
+    drift: a pod has another model than the others, and deleting one didn't help.
     why_backend, why_strategy: the reasons behind the decision. desired: pods that should run.
     """
 
     generation: int
     refusal: Fault | None = None
     trouble: Fault | None = None
+    drift: Fault | None = None
     note: str = ""
     decision: Decision | None = None
     version: str = ""
@@ -192,6 +194,8 @@ def _model(facts: Facts) -> Condition:
     def condition(status: str, reason: Reason, message: str) -> Condition:
         return Condition("ModelReady", status, reason, message)
 
+    if facts.drift:
+        return condition("False", facts.drift.reason, facts.drift.message)
     living = _living(facts.pods)
     for pod in living:
         if pod.fault and pod.fault.reason not in DEVICE_REASONS and not pod.ready:

@@ -9,7 +9,7 @@ from flatwake_service.manifest.spec import AccessMode
 from flatwake_operator import devices, diff, kinds, labels, pins
 from flatwake_operator.children import PLAIN, deployment, device, resolved, revision
 from flatwake_operator.observe import World
-from flatwake_operator.pods import Fault
+from flatwake_operator.pods import Fault, Pod
 from flatwake_operator.settings import Context, Decision, Object, Settings
 
 
@@ -206,16 +206,44 @@ def _children(world: World, context: Context, kept: Object) -> list[Object]:
 
 def _resolved(world: World, context: Context) -> Object | None:
     """What the source stood for when the first pod fetched it; kept while the source stays."""
+    held = _held_model(world)
+    if held:
+        data, drifted = held["data"], _notes(held).get(labels.DRIFTED)
+        if drifted is None and (pod := drifted_pod(world)):
+            drifted = pod.uid
+        return resolved.build(context, data.get("revision"), data["digest"], drifted)
     source = world.server.spec.model.source
-    held = world.child(kinds.CONFIG_MAP, context.part("model"))
-    if held and (held.get("data") or {}).get("source") == source:
-        data = held["data"]
-        return resolved.build(context, data.get("revision"), data["digest"])
     for pod in world.pods:
         model = pod.report.model if pod.report else None
         if pod.ready and model and model.digest and model.source == source:
-            return resolved.build(context, model.revision, model.digest)
+            return resolved.build(context, model.revision, model.digest, None)
     return None
+
+
+def _held_model(world: World) -> Object | None:
+    held = world.child(kinds.CONFIG_MAP, f"{world.server.name}-model")
+    data = (held or {}).get("data") or {}
+    known = data.get("source") == world.server.spec.model.source and "digest" in data
+    return held if known else None
+
+
+def drifted_pod(world: World) -> Pod | None:
+    """A pod that serves another model than the first one resolved the source to."""
+    held = _held_model(world)
+    if held is None:
+        return None
+    source, digest = held["data"]["source"], held["data"]["digest"]
+    for pod in world.pods:
+        model = pod.report.model if pod.report else None
+        serves = pod.ready and not pod.terminating and model and model.source == source
+        if serves and model and model.digest not in (None, digest):
+            return pod
+    return None
+
+
+def _notes(thing: Object) -> dict[str, str]:
+    notes: dict[str, str] = thing["metadata"].get("annotations") or {}
+    return notes
 
 
 def _unwanted(world: World, wanted: set[tuple[str, str]], pin: str) -> Iterable[Object]:

@@ -74,6 +74,7 @@ class Reconciler:
         try:
             made = await self._plan(world)
             await self.applier.carry_out(world, made)
+            facts = replace(facts, drift=await self._end_drifted(world))
         except RefusedError as refused:
             facts = replace(facts, refusal=refused.fault)
         except ApiError as error:
@@ -168,6 +169,22 @@ class Reconciler:
             return made.revision
         pin = (deployment or {}).get("metadata", {}).get("annotations", {}).get(labels.PIN)
         return plan.held_revision(world, pin) if pin else None
+
+    async def _end_drifted(self, world: World) -> Fault | None:
+        """Deletes a pod that has another model than the first, once; a second one is a fault."""
+        pod = plan.drifted_pod(world)
+        if pod is None:
+            return None
+        text = f"pod {pod.name} has another model than the first pod of the same source"
+        place = (world.server.metadata.namespace or "default", f"{world.server.name}-model")
+        held = self.store.get(kinds.CONFIG_MAP, *place)
+        mark = (held or {}).get("metadata", {}).get("annotations", {}).get(labels.DRIFTED)
+        if mark != pod.uid:
+            return Fault(Reason.DRIFTED, f"{text}, again: name a commit in spec.model.source")
+        await self.events.say(world.raw, Reason.DRIFTED, f"{text}: deleted", warning=True)
+        meta = {"name": pod.name, "namespace": place[0], "uid": pod.uid}
+        await self.api.delete({"kind": kinds.POD.name, "metadata": meta})
+        return None
 
     async def _turn_to_replace(self, facts: Facts, world: World, made: Plan) -> None:
         """A surge that finds no device would wait for ever: the old pod has to go first."""

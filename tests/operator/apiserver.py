@@ -31,8 +31,11 @@ def available() -> bool:
 
 @dataclass(frozen=True)
 class ApiServer:
+    """token: of a cluster admin. operator_token: of a user called operator, without rights."""
+
     url: str
     token: str
+    operator_token: str
     client: httpx.Client
 
     def call(
@@ -75,8 +78,9 @@ def _free_port() -> int:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[ApiServer]:
     """Starts both, yields when the API is ready, ends both."""
-    token = secrets.token_hex(16)
-    (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    token, operator = secrets.token_hex(16), secrets.token_hex(16)
+    users = (f'{token},admin,admin,"system:masters"', f"{operator},operator,operator")
+    (folder / "tokens.csv").write_text("\n".join(users))
     subprocess.run(
         ["openssl", "genrsa", "-out", folder / "account.key", "2048"],
         check=True,
@@ -115,7 +119,7 @@ def running(folder: Path) -> Iterator[ApiServer]:
         )
         # Its certificate is made at start and signs itself.
         client = stack.enter_context(httpx.Client(verify=False, timeout=30, trust_env=False))
-        server = ApiServer(f"https://127.0.0.1:{port}", token, client)
+        server = ApiServer(f"https://127.0.0.1:{port}", token, operator, client)
         _await_ready(server, process, folder / "apiserver.log")
         yield server
 

@@ -1,9 +1,13 @@
 """Fixtures of the operator's tests."""
 
+import json
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,3 +47,40 @@ def _await_established(server: ApiServer, path: str) -> None:
             return
         time.sleep(0.05)  # nothing to wait on but the API
     raise AssertionError(f"the CRD isn't established: {answer}")
+
+
+class StatusServer(ThreadingHTTPServer):
+    """Answers /status of pods, which differ by their loopback address."""
+
+    def __init__(self) -> None:
+        super().__init__(("0.0.0.0", 0), _Status)
+        self.reports: dict[str, dict[str, Any]] = {}
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+
+class _Status(BaseHTTPRequestHandler):
+    server: StatusServer
+
+    def do_GET(self) -> None:
+        report = self.server.reports.get(self.connection.getsockname()[0])
+        body = json.dumps(report or {}).encode()
+        self.send_response(200 if report else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def status_server() -> Iterator[StatusServer]:
+    with StatusServer() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

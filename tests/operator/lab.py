@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
@@ -26,8 +27,16 @@ READS = {"get", "list"}
 class Lab:
     """A namespace of its own, an operator's inside, and hands that play the other controllers."""
 
-    def __init__(self, server: ApiServer, *, settings: Settings = SETTINGS, version: str = "1"):
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        settings: Settings = SETTINGS,
+        version: str = "1",
+        token: str | None = None,
+    ):
         self.server = server
+        self.token = token or server.token
         self.settings = settings
         self.version = version
         self.namespace = next(_names)
@@ -40,7 +49,12 @@ class Lab:
         self.loop = asyncio.new_event_loop()
         self.abilities: Abilities | None = None
         self.status_port = 9
+        self.earlier: Counter[tuple[str, str]] = Counter()
         self.start()
+
+    def all_calls(self) -> Counter[tuple[str, str]]:
+        """Calls of all processes so far, by verb and resource."""
+        return self.earlier + Counter(self.api.calls.counts)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -48,7 +62,7 @@ class Lab:
     def start(self) -> None:
         """A new process: nothing is known but what the cluster holds."""
         self.api = Api(
-            kopf.ConnectionInfo(server=self.server.url, token=self.server.token, insecure=True),
+            kopf.ConnectionInfo(server=self.server.url, token=self.token, insecure=True),
             guard=self._count,
         )
         self.store = Store()
@@ -61,6 +75,7 @@ class Lab:
         )
 
     def stop(self) -> None:
+        self.earlier.update(self.api.calls.counts)
         self.run(self.api.close())
         self.run(self.observer.close())
 

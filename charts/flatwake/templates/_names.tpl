@@ -27,14 +27,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 # Our own resource is read; only its status is written.
 - apiGroups: [flatwake.dev]
   resources: [inferenceservers]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [flatwake.dev]
   resources: [inferenceservers/status]
   verbs: [patch]
 # Children. Server-side apply is patch, and create where there is none yet.
 - apiGroups: [""]
-  resources: [serviceaccounts, services, configmaps]
+  resources: [serviceaccounts, configmaps]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create, patch]
 # A volume holds the model's files: only its server's end deletes it.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
