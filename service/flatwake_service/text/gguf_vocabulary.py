@@ -43,7 +43,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """Build the tokenizer that the metadata describe. Raises TokenizerError."""
     tokens = _strings(metadata, "tokens")
     types = _numbers(metadata, "token_type", len(tokens), int(TokenType.NORMAL))
-    kind = metadata.get(PREFIX + "model")
+    kind = str(metadata.get(PREFIX + "model"))
     match kind:
         case "gpt2":
             encoder, adds_bos = _byte_level(metadata, tokens)
@@ -72,14 +72,14 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
         bos_id=ids["bos"],
         eos_ids=frozenset(i for i in ends if i is not None),
         names={key: tokens[i] for name, key in _NAMES.items() if (i := ids[name]) is not None},
-        strips_space=kind == "llama" and bool(metadata.get(PREFIX + "add_space_prefix", True)),
+        strips_space=kind == "llama" and _flag(metadata, "add_space_prefix", True),
     )
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> tuple[Encoder, bool]:
     """(encoder, whether bos is added where the file is silent) of a GPT-2 style vocabulary."""
     name = metadata.get(PREFIX + "pre", "default")
-    pre = PRE_TOKENIZERS.get(name)
+    pre = PRE_TOKENIZERS.get(name) if isinstance(name, str) else None
     if pre is None:
         raise TokenizerError(
             f"the pre-tokenizer {name!r} is unknown",
@@ -116,7 +116,7 @@ def _sentence_piece(
     )
     encoder = Encoder(model)
     steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
-    if metadata.get(PREFIX + "add_space_prefix", True):
+    if _flag(metadata, "add_space_prefix", True):
         steps.insert(0, normalizers.Prepend(SPACE))
     encoder.normalizer = normalizers.Sequence(steps)
     encoder.decoder = decoders.Sequence(
@@ -158,8 +158,8 @@ def _surround(
 ) -> None:
     """Have the encoder put bos and eos around a text, as the file says."""
     bos, eos = ids["bos"], ids["eos"]
-    before = bos if metadata.get(PREFIX + "add_bos_token", adds_bos) else None
-    after = eos if metadata.get(PREFIX + "add_eos_token", False) else None
+    before = bos if _flag(metadata, "add_bos_token", adds_bos) else None
+    after = eos if _flag(metadata, "add_eos_token", False) else None
     around = [i for i in (before, after) if i is not None]
     if not around:
         return
@@ -178,7 +178,7 @@ def _pair(merge: str) -> tuple[str, str]:
 
 def _strings(metadata: Mapping[str, Any], name: str) -> list[str]:
     value = metadata.get(PREFIX + name)
-    if not isinstance(value, list):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise TokenizerError(f"the file has no list of strings {PREFIX}{name}")
     return value
 
@@ -189,16 +189,29 @@ def _numbers(metadata: Mapping[str, Any], name: str, count: int, default: int) -
     if value is None:
         return [default] * count
     numbers = value.tolist() if hasattr(value, "tolist") else value
-    if not isinstance(numbers, list) or len(numbers) != count or isinstance(numbers[0], str):
+    if (
+        not isinstance(numbers, list)
+        or len(numbers) != count
+        or not all(isinstance(number, int | float) for number in numbers)
+    ):
         raise TokenizerError(f"{PREFIX}{name} doesn't have a number for each of {count} tokens")
     return numbers
+
+
+def _flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = metadata.get(PREFIX + name, default)
+    if not isinstance(value, bool):
+        raise TokenizerError(f"{PREFIX}{name} is {str(value)[:40]}, not true or false")
+    return value
 
 
 def _token_id(metadata: Mapping[str, Any], name: str, count: int) -> int | None:
     key = f"{PREFIX}{name}_token_id"
     value = metadata.get(key)
-    if value is None or value == 0xFFFFFFFF:  # written as -1: none
+    if value is None:
+        return None
+    if isinstance(value, int) and value in (-1, 0xFFFFFFFF):  # none
         return None
     if not isinstance(value, int) or not 0 <= value < count:
-        raise TokenizerError(f"{key} is {value}, the vocabulary has {count} tokens")
+        raise TokenizerError(f"{key} is {str(value)[:40]}, the vocabulary has {count} tokens")
     return value

@@ -25,7 +25,10 @@ def read_huggingface_vocabulary(folder: Path) -> Vocabulary:
     try:
         text = path.read_text("utf-8")
         described = json.loads(text)
+        _check_model(described, path)
         encoder = Encoder.from_str(text)
+    except TokenizerError:
+        raise
     except Exception as error:  # the library raises bare Exception for what it refuses
         raise TokenizerError(f"{path} can't be read: {error}") from error
     encoder.no_truncation()  # settings of its training, which files carry along
@@ -49,6 +52,19 @@ def read_huggingface_vocabulary(folder: Path) -> Vocabulary:
         names=names,
         strips_space=strips_space,
     )
+
+
+def _check_model(described: Any, path: Path) -> None:
+    """Refuse what tokens' text can't be read off, and what makes the library abort the process."""
+    model = described.get("model") if isinstance(described, Mapping) else None
+    if not isinstance(model, Mapping):
+        raise TokenizerError(f"{path} can't be read: it has no model")
+    kind = model.get("type", "BPE")  # old files don't say
+    if kind not in ("BPE", "Unigram"):
+        raise TokenizerError(f"{path}: the model {str(kind)[:40]!r} is unknown; known: BPE Unigram")
+    for field in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(field):
+            raise TokenizerError(f"{path}: a model with a {field} isn't supported")
 
 
 def _optional(path: Path) -> dict[str, Any]:
@@ -76,16 +92,20 @@ def _add_tokens(encoder: Encoder, config: Mapping[str, Any], path: Path) -> None
     listed = config.get("added_tokens_decoder")
     if not isinstance(listed, Mapping):
         return
+    stated = path.parent / "tokenizer_config.json"
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    if not all(number.isdecimal() and len(number) < 10 for number in listed):
+        raise TokenizerError(f"{stated}: added_tokens_decoder has keys that are no token ids")
     for number, token in sorted(listed.items(), key=lambda item: int(item[0])):
         content = _content(token)
         if content is None or encoder.token_to_id(content) is not None:
             continue
-        given = {flag: bool(token[flag]) for flag in flags if flag in token}
+        fields = token if isinstance(token, Mapping) else {}
+        given = {flag: bool(fields[flag]) for flag in flags if flag in fields}
         encoder.add_tokens([AddedToken(content, **given)])
         if encoder.token_to_id(content) != int(number):
             raise TokenizerError(
-                f"{path.parent / 'tokenizer_config.json'} gives {content!r} the id {number}, "
+                f"{stated} gives {content!r} the id {number}, "
                 f"{path.name} would give {encoder.token_to_id(content)}"
             )
 

@@ -57,7 +57,8 @@ def write_tiny_gguf(
 ) -> Path:
     """Write TINY[name] with its matrices in `format_` (vectors stay F32).
 
-    The values are the folder's own, rounded to its dtype first. `mixed`: v and down in Q6_K, as Q4_K_M files have them.
+    The values are the folder's own, rounded to its dtype first. `mixed`: v and down in Q6_K, as
+    Q4_K_M files have them.
     """
     tiny = TINY[name]
     trained = train_byte_level(tiny.pre)

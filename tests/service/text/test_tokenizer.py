@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flatwake_service.errors import InvalidText, TokenizerError
 from flatwake_service.text import Tokenizer, load_tokenizer
@@ -18,7 +19,7 @@ from flatwake_service.text.pretokenizers import PRE_TOKENIZERS
 from flatwake_service.weights import open_checkpoint
 from gguf import TokenType
 from gguf_tokenizers import gguf_metadata
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import SPECIALS, train_byte_level, write_tiny
 from tokenizers import AddedToken, decoders, models, normalizers
@@ -253,7 +254,7 @@ def test_a_vocabulary_that_cannot_work_is_refused_by_name(change: Any, message: 
         read_gguf_vocabulary(gguf_metadata(TRAINED["qwen2"], "qwen2") | change)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"model": {"type": "Martian"}}', "\ufeff"])
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"model": {"type": "BPE"}}', "\ufeff"])
 def test_a_damaged_tokenizer_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json can't be read"):
@@ -267,10 +268,87 @@ def test_a_missing_tokenizer_json_says_so(tmp_path: Path) -> None:
 
 def test_an_unknown_decoder_is_refused_by_name(tmp_path: Path) -> None:
     encoder = Encoder(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
+    encoder.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(TokenizerError, match="the model 'WordPiece' is unknown; known: BPE"):
+        read_huggingface_vocabulary(tmp_path)
+    encoder = Encoder(models.BPE({"a": 0}, []))
     encoder.decoder = decoders.WordPiece()
     encoder.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(TokenizerError, match="decodes by WordPiece, which isn't supported"):
         read_huggingface_vocabulary(tmp_path)
+
+
+ODD: list[Any] = [None, -1, 0, 2**64 - 1, 1.5, "", "x", "llama", [], ["a"], ["a", "a"], ["a b"]]
+ODD += [True, np.zeros(3), np.zeros(0), {}, {"content": 3}, {"type": "X"}, [""] * 5, "(((", "\0"]
+
+
+@given(
+    keys=st.lists(st.sampled_from(sorted(gguf_metadata(TRAINED["qwen2"], "qwen2"))), max_size=2),
+    values=st.lists(st.sampled_from(range(len(ODD))), min_size=2, max_size=2),
+    kind=st.sampled_from(["gpt2", "llama"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_odd_metadata_are_refused_or_work(keys: list[str], values: list[int], kind: str) -> None:
+    metadata = gguf_metadata(TRAINED["qwen2"], "qwen2") | {"tokenizer.ggml.model": kind}
+    metadata |= {key: ODD[value] for key, value in zip(keys, values, strict=False)}
+    try:
+        tokenizer = Tokenizer(read_gguf_vocabulary(metadata))
+    except TokenizerError:
+        return
+    assert isinstance(tokenizer.decode(tokenizer.encode("Hello é 12")), str)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON value down to the fourth level, of long lists the first two."""
+    inside: list[Any] = []
+    if isinstance(value, dict):
+        inside = list(value)[:20]
+    elif isinstance(value, list):
+        inside = list(range(min(2, len(value))))
+    deeper = [p for key in inside if len(path) < 4 for p in _places(value[key], (*path, key))]
+    return [path, *deeper] if path else deeper
+
+
+DESCRIBED = json.loads(TRAINED["qwen2"].to_str())
+
+
+@given(
+    place=st.sampled_from(_places(DESCRIBED)),
+    value=st.sampled_from([v for v in ODD if not isinstance(v, np.ndarray)]),
+)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_an_odd_tokenizer_json_is_refused_or_works(
+    place: tuple[Any, ...], value: Any, tmp_path: Path
+) -> None:
+    described = json.loads(json.dumps(DESCRIBED))
+    holder = described
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    try:
+        tokenizer = Tokenizer(read_huggingface_vocabulary(tmp_path))
+    except TokenizerError:
+        return
+    assert isinstance(tokenizer.decode(tokenizer.encode("Hello é 12")), str)
+
+
+@pytest.mark.parametrize("field", ["continuing_subword_prefix", "end_of_word_suffix"])
+def test_what_would_abort_the_process_is_refused(tmp_path: Path, field: str) -> None:
+    described = json.loads(json.dumps(DESCRIBED))
+    described["model"][field] = "long prefix"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(TokenizerError, match=field):
+        read_huggingface_vocabulary(tmp_path)
+
+
+def test_keys_that_are_no_ids_are_refused(tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path / "tiny", "qwen2")
+    _edit(folder / "tokenizer_config.json", added_tokens_decoder={"x": {"content": "<a>"}})
+    with pytest.raises(TokenizerError, match="keys that are no token ids"):
+        read_huggingface_vocabulary(folder)
 
 
 def test_a_lone_surrogate_is_refused_with_its_place() -> None:
