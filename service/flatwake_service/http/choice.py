@@ -126,8 +126,12 @@ class Choice:
                 self._output.end(self, "stop", stamp)
                 self._generation.choice_ended("stop")
                 return True
-        if text:
+        if not text:
+            return False
+        if self._wants_scores:
             self._emit(text, stamp)
+        else:
+            self._output.text(self, text, (), stamp)
         return False
 
     def _finish(self, entry: SequenceTokens, stamp: float) -> None:

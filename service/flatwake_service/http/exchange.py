@@ -24,16 +24,20 @@ _ID = re.compile(rb"[\x21-\x7e]{1,128}")
 KEY = "flatwake.exchange"
 
 OPEN = frozenset({"/health", "/ready", "/status", "/metrics", "/version", "/openapi.json"})
-"""Paths that want no key, and that aren't logged unless they fail."""
+"""Paths that want no key, and that are logged only when something is wrong with them."""
 
 
 class Exchange:
-    """One request and its answer. Endpoints add to `fields` what its log line shall say."""
+    """One request and its answer. Endpoints add to `fields` what its log line shall say.
 
-    __slots__ = ("arrival", "fields", "id", "status")
+    `send` is the server's own: a stream's bodies, which nothing needs to see, go there directly.
+    """
 
-    def __init__(self, request_id: bytes) -> None:
+    __slots__ = ("arrival", "fields", "id", "send", "status")
+
+    def __init__(self, request_id: bytes, send: Send) -> None:
         self.id = request_id
+        self.send = send
         self.arrival = time.monotonic()
         self.status = 0
         self.fields: dict[str, Value] = {}
@@ -58,7 +62,7 @@ class ExchangeMiddleware:
             return
         given = header(scope, b"x-request-id")
         usable = given is not None and _ID.fullmatch(given) is not None
-        exchange = Exchange(given if given and usable else secrets.token_hex(16).encode())
+        exchange = Exchange(given if given and usable else secrets.token_hex(16).encode(), send)
         scope[KEY] = exchange
 
         async def send_with_headers(message: Message) -> None:
@@ -91,7 +95,8 @@ class ExchangeMiddleware:
             )
 
     def _log(self, exchange: Exchange, scope: Scope) -> None:
-        if scope["path"] in OPEN and exchange.status < 500:
+        # A probe that says no is an answer; what it says is logged where it changes.
+        if scope["path"] in OPEN and exchange.status in (200, 503):
             return
         self._service.log(
             "request",

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from flatwake_service.http.choice import Choice
 from flatwake_service.http.events import DONE, PING, Events, error_event, stamp_comment
+from flatwake_service.http.exchange import exchange_of
 from flatwake_service.http.generation import Generation
 from flatwake_service.http.logprobs import Scored
 from flatwake_service.http.responses import Finish
@@ -109,7 +110,7 @@ class EventStream(Response):
             return
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         self._pending.insert(0, self._events.opening())
-        await self._send_all(send)
+        await self._send_all(exchange_of(scope).send)
 
     async def _send_all(self, send: Send) -> None:
         generation, pending = self._generation, self._pending
