@@ -55,7 +55,7 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=6), max_size=4)
 
 
 @given(text=LETTERS, stops=STOPS, cuts=st.lists(st.integers(0, 24), max_size=6))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_streaming_stops_where_a_search_of_the_whole_text_would(
     text: str, stops: list[str], cuts: list[int]
 ) -> None:
