@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -121,6 +123,38 @@ def test_two_hundred_disconnects_at_random_moments_leave_nothing() -> None:
             assert stats.generated_tokens == stats.reported_tokens + stats.discarded_tokens
 
     run(scenario())
+
+
+def test_over_200_rounds_no_stream_sees_anothers_tokens_and_nothing_piles_up() -> None:
+    seed = 17
+    print("seed", seed)
+    rng = random.Random(seed)
+
+    async def play(client: EngineClient, turn: int) -> None:
+        followers = []
+        for number in range(turn * 8, turn * 8 + 8):
+            ids, follower = prompt(rng.randrange(1, 60), number), Follower()
+            client.submit(submit_message(number, ids, max_tokens=12, seed=number), follower)
+            sampling = SamplingParams(temperature=1.0, seed=number)
+            followers.append((follower, alone(tuple(ids), sampling, 12, 300)))
+        for follower, expected in followers:
+            await follower.over()
+            assert (follower.ids, follower.finish) == expected
+
+    async def scenario() -> None:
+        sizes = []
+        async with fake_engine(behaviour=Behaviour(blocks=20, context=300)) as client:
+            await client.ready()
+            for turn in range(200):
+                await play(client, turn)
+                if turn in (20, 199):
+                    gc.collect()
+                    sizes.append(sys.getallocatedblocks())
+            assert client.stats.preemptions > 50
+            assert not client._sinks
+        assert sizes[1] - sizes[0] < 400, "1,432 sequences left something behind"
+
+    run(scenario(), 120)
 
 
 def test_deadlines_reach_the_sink() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 
 import pytest
 from hypothesis import settings
@@ -76,6 +78,24 @@ def test_tiny_pools_do_preempt() -> None:
         replays += sum(entry.count > 1 for batch in driver.batches for entry in batch.decode)
     assert preemptions > 40
     assert replays > 40
+
+
+def test_a_thousand_sequences_leave_nothing_behind() -> None:
+    driver, sizes = Driver(blocks=10, context=150, max_sequences=4), []
+    for number in range(1200):
+        driver.submit([number % 97] * (1 + number % 50), max_tokens=number % 30 + 1, seed=number)
+        if number % 7 == 0:
+            driver.cancel(number + 1)
+        if number % 5 == 0:
+            driver.finish()
+            driver.followed.clear()
+            driver.cancelled.clear()
+            driver.batches.clear()
+        if number in (200, 1195):
+            gc.collect()  # It empties the interpreter's own free lists, too.
+            sizes.append(sys.getallocatedblocks())
+    assert driver.scheduler.totals.preemptions > 50
+    assert sizes[1] - sizes[0] < 200
 
 
 class SchedulerMachine(RuleBasedStateMachine):
