@@ -13,12 +13,13 @@ class StopStrings:
     constant (Knuth, Morris and Pratt's automaton, one a string).
     """
 
-    __slots__ = ("_borders", "_held", "_states", "_stops", "found")
+    __slots__ = ("_borders", "_firsts", "_held", "_states", "_stops", "found")
 
     def __init__(self, stops: Sequence[str]) -> None:
         assert all(stops), "an empty stop string"
         self._stops = sorted(stops, key=len, reverse=True)
         self._borders = [_borders(stop) for stop in self._stops]
+        self._firsts = {stop[0] for stop in stops}
         self._states = [0] * len(self._stops)
         self._held = ""
         self.found: str | None = None
@@ -28,8 +29,8 @@ class StopStrings:
         """The text that can be sent. After `found`, nothing more comes."""
         if self.found is not None:
             return ""
-        if not self._stops:
-            return text
+        if not self._held and not any(first in text for first in self._firsts):
+            return text  # nearly every token, so without the automata's Python
         window = self._held + text
         for end in range(len(self._held), len(window)):
             stop = self._advance(window[end])

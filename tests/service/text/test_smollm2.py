@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from flatwake_service.text import Tokenizer, load_template, load_tokenizer
 from flatwake_service.weights import Checkpoint, open_checkpoint
 from flatwake_service.weights.fetch import fetch
