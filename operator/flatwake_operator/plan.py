@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from flatwake_service.manifest import Backend, Reason, Scheme, Strategy, parse_source
-from flatwake_service.manifest.spec import AccessMode
+from flatwake_service.manifest import AccessMode, Backend, Reason, Scheme, Strategy, parse_source
 
 from flatwake_operator import devices, diff, kinds, labels, pins
 from flatwake_operator.children import PLAIN, deployment, device, resolved, revision

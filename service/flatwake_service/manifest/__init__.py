@@ -12,22 +12,20 @@ from flatwake_service.manifest.arguments import (
     ignored_by_up,
     serve_arguments,
 )
-from flatwake_service.manifest.documents import Documents, load, loads, parse
-from flatwake_service.manifest.errors import ManifestError
-from flatwake_service.manifest.scalars import nanoseconds, quantity, seconds, whole_bytes
-from flatwake_service.manifest.sources import FETCHED, Scheme, Source, parse_source
-from flatwake_service.manifest.spec import (
-    API_VERSION,
-    KIND,
+from flatwake_service.manifest.choices import (
+    AccessMode,
     Architecture,
     Backend,
     Graphs,
-    InferenceServer,
-    InferenceServerSpec,
     KvDtype,
     Metric,
     Strategy,
 )
+from flatwake_service.manifest.documents import Documents, load, loads, parse
+from flatwake_service.manifest.errors import ManifestError
+from flatwake_service.manifest.scalars import nanoseconds, quantity, seconds, whole_bytes
+from flatwake_service.manifest.sources import FETCHED, Scheme, Source, parse_source
+from flatwake_service.manifest.spec import API_VERSION, KIND, InferenceServer, InferenceServerSpec
 from flatwake_service.manifest.status import (
     DeviceStatus,
     ModelStatus,
@@ -43,6 +41,7 @@ __all__ = [
     "FETCHED",
     "IGNORED_BY_UP",
     "KIND",
+    "AccessMode",
     "Architecture",
     "Backend",
     "DeviceStatus",

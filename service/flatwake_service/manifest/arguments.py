@@ -7,9 +7,10 @@ Only what differs from the commands' own defaults is passed.
 from dataclasses import dataclass
 
 from flatwake_service.manifest import defaults
+from flatwake_service.manifest.choices import Backend, Graphs, KvDtype
 from flatwake_service.manifest.scalars import nanoseconds, quantity
 from flatwake_service.manifest.sources import Scheme, parse_source
-from flatwake_service.manifest.spec import Backend, Graphs, InferenceServer, KvDtype
+from flatwake_service.manifest.spec import InferenceServer
 
 
 @dataclass(frozen=True)
