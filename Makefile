@@ -9,6 +9,8 @@ MANIFEST ?= examples/smollm2.yaml
 PYTHON ?= $(firstword $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v $$p; done))
 LOCKS := .ci/lock
+VERIFY := .venv-verify
+SMOLLM2 := $(shell sed -n 's/^ *source: //p' examples/smollm2.yaml)
 
 include $(wildcard kernels/*.mk tests/*.mk loadtest/*.mk operator/*.mk)
 
@@ -25,11 +27,11 @@ up: $(VENV)/.service build ## Serve SmolLM2 on this machine (PORT=…, MANIFEST=
 setup: $(VENV)/.dev build ## Make the development environment
 
 .PHONY: test
-test: setup check test-python ## Run everything that this machine can: style, types, tests
+test: check test-python ## Run everything that this machine can: style, types, tests
 
 .PHONY: test-python
 test-python: $(VENV)/.dev build
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST)
 
 .PHONY: check
 check: $(VENV)/.dev ## Check style, types and generated files
@@ -41,11 +43,20 @@ check: $(VENV)/.dev ## Check style, types and generated files
 .PHONY: generate
 generate: $(VENV)/.dev ## Renew generated files (ABI header, CRD, reference pages)
 	$(BIN)/python -m flatwake_kernels.header kernels/include/flatwake/ops.h $(GENERATE)
+	$(BIN)/python -m flatwake_operator.generated $(GENERATE)
 
 .PHONY: format
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: goldens
+goldens: $(VERIFY)/.verify build ## Renew the golden traces with torch and transformers (5.6 GB once)
+	$(VERIFY)/bin/python tests/service/verify/make_goldens.py --smollm2 $(SMOLLM2)
+
+.PHONY: verify
+verify: $(VERIFY)/.verify build ## Compare SmolLM2's tokens with transformers' live (MODEL=…)
+	$(VERIFY)/bin/flatwake verify $(or $(MODEL),$(SMOLLM2))
 
 .PHONY: lock
 lock: $(VENV)/.dev ## Renew the lock files from pyproject.toml
@@ -66,8 +77,19 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.%: $(LOCKS)/%.txt pyproject.toml | $(BIN)/python
-	@echo "Installing into $(VENV) ($*)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+# torch is an oracle, never a part of what is served: it has an environment of its own.
+$(VERIFY)/bin/python: | $(BIN)/python
+	$(BIN)/python -m venv $(VERIFY)
+
+define install
+	@echo "Installing into $(@D)"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+endef
+
+$(VENV)/.%: $(LOCKS)/%.txt pyproject.toml | $(BIN)/python
+	$(install)
+
+$(VERIFY)/.verify: $(LOCKS)/verify.txt pyproject.toml | $(VERIFY)/bin/python
+	$(install)

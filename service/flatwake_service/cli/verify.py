@@ -22,7 +22,9 @@ app = typer.Typer(help="Compare our greedy tokens and logits with transformers'.
 
 @app.command()
 def verify(
-    model: Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.")],
+    model: Annotated[
+        str, typer.Argument(help="A GGUF file, a Hugging Face folder, or a source to fetch.")
+    ],
     prompts: Annotated[
         Path | None, typer.Option(help="A prompt a line, instead of the twenty built in.")
     ] = None,
@@ -43,10 +45,16 @@ def verify(
     from flatwake_service.errors import FlatwakeError
 
     try:
-        passed = _verify(model, prompts, tokens, cast("BackendName", backend), traces, save)
+        passed = _verify(_find(model), prompts, tokens, cast("BackendName", backend), traces, save)
     except FlatwakeError as error:
         raise SystemExit(f"flatwake verify: {error}") from error
     sys.exit(0 if passed else 1)
+
+
+def _find(model: str) -> Path:
+    from flatwake_service.weights.fetch import fetch
+
+    return fetch(model).path if "://" in model else Path(model)
 
 
 def _verify(

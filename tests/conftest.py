@@ -1,0 +1,18 @@
+"""What every part's tests may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from flatwake_service.manifest import load
+from flatwake_service.weights.fetch import fetch
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "smollm2.yaml"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2's GGUF file, as `make up` fetches it: 93 MB once, then from the cache."""
+    model = load(EXAMPLE).server.spec.model
+    return fetch(model.source, digest=model.digest).path
