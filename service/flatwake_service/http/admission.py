@@ -79,10 +79,6 @@ class Ticket:
         self._admission = admission
         self._state = "waiting"
 
-    @property
-    def waiting(self) -> bool:
-        return self._state == "waiting"
-
     def start(self) -> None:
         """Its first sequence runs."""
         if self._state == "waiting":

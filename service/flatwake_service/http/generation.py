@@ -52,6 +52,8 @@ class Generation:
         self.choices: list[Choice] = []
         self.prompt_tokens = 0
         self.error: ApiError | None = None
+        self.started = False
+        """Whether it left the queue."""
         self.ended = False
         self.outcome: Outcome = "stop"
         self._admission = admission
@@ -64,11 +66,6 @@ class Generation:
         self._first_token = False
         self._timers: list[asyncio.TimerHandle] = []
         self._output: Output | None = None
-
-    @property
-    def started(self) -> bool:
-        """Whether it left the queue."""
-        return not self._ticket.waiting
 
     def submit(
         self,
@@ -141,7 +138,8 @@ class Generation:
 
     def choice_started(self) -> None:
         self._admission.sequences += 1
-        if self._ticket.waiting:
+        if not self.started:
+            self.started = True
             self._ticket.start()
             self._timers[1].cancel()
             self.counters.queue.observe(time.monotonic() - self._arrival)
