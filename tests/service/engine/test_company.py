@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from engine_child import NEVER
+from flatwake_kernels.backends import unavailable
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.messages import SamplingParams, Submit
 from flatwake_service.engine.runner import Runner, open_runner
@@ -20,14 +21,16 @@ LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 191, 193)
 """Around the boundaries of blocks (16), chunks' starts (64) and whole chunks (128)."""
 
 
-@pytest.fixture(scope="module", params=["smollm2", "qwen3"])
+@pytest.fixture(scope="module", params=["reference-smollm2", "reference-qwen3", "cpu-llama3"])
 def runner(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runner]:
-    folder = write_tiny(tmp_path_factory.mktemp("model"), request.param)
+    backend, name = request.param.split("-")
+    assert unavailable(backend) is None, "`make build` builds it"
+    folder = write_tiny(tmp_path_factory.mktemp("model"), name)
     config = EngineConfig(
         model=str(folder),
-        backend="reference",
+        backend=backend,
         context_length=CONTEXT,
         max_sequences=SEQUENCES,
         prefill_tokens=PREFILL,
