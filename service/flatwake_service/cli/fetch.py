@@ -8,9 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from flatwake_service.cli.options import duration
+from flatwake_service.manifest import defaults
 
 if TYPE_CHECKING:
     from flatwake_service.errors import FlatwakeError
@@ -33,8 +36,15 @@ def fetch(
         Path | None, typer.Option(help="source, revision and digest that another pod resolved.")
     ] = None,
     stall_timeout: Annotated[
-        str, typer.Option("--stall-timeout", "--startup-timeout", help="Without a new byte.")
-    ] = "10m",
+        Any,
+        typer.Option(
+            "--stall-timeout",
+            "--startup-timeout",
+            parser=duration,
+            metavar="DURATION",
+            help="The longest time without a new byte.",
+        ),
+    ] = defaults.STARTUP_TIMEOUT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Bring a model into the cache, or find it there; print its path and digest.
@@ -55,7 +65,7 @@ def fetch(
                 cache=cache,
                 token=_token(token_file),
                 progress=progress,
-                stall_timeout=_seconds(stall_timeout),
+                stall_timeout=stall_timeout,
             )
     except FlatwakeError as error:
         raise SystemExit(report(error, "fetch")) from error
@@ -75,19 +85,6 @@ def report(error: FlatwakeError, command: str) -> int:
         except OSError as unwritable:
             print(f"flatwake {command}: {TERMINATION_LOG}: {unwritable}", file=sys.stderr)
     return error.exit_code
-
-
-def _seconds(duration: str) -> float:
-    from flatwake_service.errors import SourceError
-    from flatwake_service.manifest import seconds
-
-    try:
-        value = float(seconds(duration))
-    except ValueError as error:
-        raise SourceError(f"--stall-timeout: {error}") from error
-    if value <= 0:
-        raise SourceError("--stall-timeout must be longer than nothing")
-    return value
 
 
 def _token(path: Path | None) -> str | None:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
 from typing import Any, Final, NoReturn
@@ -26,10 +23,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-MAX_CHARACTERS: Final = 16 << 20
-MAX_ITEMS: Final = 1 << 20
-MAX_SECONDS: Final = 1.0
-"""Processor time of the rendering thread, so that a busy machine refuses nothing."""
+from flatwake_service.text.bounds import MAX_CHARACTERS, MAX_ITEMS, check, check_size, tick, watched
 
 # Filters that make a string of whatever they are given.
 _SPELLING: Final = frozenset(
@@ -45,86 +39,6 @@ _FILTERS: Final = frozenset(
 )
 _PADDING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "translate"})
 _WIDTH: Final = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)")
-
-
-class _Budget(threading.local):
-    seconds = 0.0
-    deadline = 0.0
-    ticks = 0
-
-
-_budget = _Budget()
-
-
-@contextmanager
-def budget(seconds: float = MAX_SECONDS) -> Iterator[None]:
-    """Start the clock of a rendering in this thread."""
-    _budget.seconds, _budget.ticks = seconds, 0
-    _budget.deadline = time.thread_time() + seconds
-    yield
-
-
-def check_size(value: Any) -> Any:
-    """The value itself, unless its text would be too large."""
-    if isinstance(value, str):
-        _check(len(value))
-    elif isinstance(value, list | tuple | Mapping):
-        _weigh(value)
-    elif isinstance(value, int):
-        _check(value.bit_length())
-    return value
-
-
-def _weigh(value: Any) -> None:
-    """Refuse containers that would spell out too long; shared parts count each time."""
-    weight, stack = 0, [value]
-    while stack:
-        _tick()
-        item = stack.pop()
-        weight += len(item) if isinstance(item, Sized) else 1
-        _check(weight)
-        if isinstance(item, Mapping):
-            stack.extend(item.keys())
-            stack.extend(item.values())
-        elif isinstance(item, list | tuple):
-            stack.extend(item)
-
-
-def _check(size: int, limit: int = MAX_CHARACTERS) -> None:
-    if size > limit:
-        raise SecurityError(f"the template makes something larger than {limit} characters or items")
-
-
-def _tick() -> None:
-    _budget.ticks += 1
-    if _budget.ticks % 64 == 0 and time.thread_time() > _budget.deadline:
-        raise SecurityError(
-            f"the template takes longer than {_budget.seconds:g} s of processor time"
-        )
-
-
-class _Watched(Iterable[Any]):
-    """What a loop runs over, with a look at the clock for each item."""
-
-    def __init__(self, items: Iterable[Any]) -> None:
-        self._items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        for item in self._items:
-            _tick()
-            yield item
-
-
-class _WatchedSized(_Watched):
-    def __len__(self) -> int:
-        assert isinstance(self._items, Sized)
-        return len(self._items)
-
-
-def _watched(items: Any) -> Any:
-    if isinstance(items, jinja2.Undefined) or not isinstance(items, Iterable):
-        return items  # Jinja's own error is the right one
-    return _WatchedSized(items) if isinstance(items, Sized) else _Watched(items)
 
 
 class _Watcher(NodeTransformer):
@@ -174,7 +88,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             for name, filter_ in self.filters.items()
             if name in _FILTERS
         }
-        self.filters |= {"tojson": _to_json, "a loop": _watched, "a part": check_size}
+        self.filters |= {"tojson": _to_json, "a loop": watched, "a part": check_size}
         del self.globals["lipsum"]
         self.globals |= {"raise_exception": _raise, "strftime_now": _now}
 
@@ -185,28 +99,28 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return watched
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        _tick()
+        tick()
         if operator == "*":
             for a, b in ((left, right), (right, left)):
                 if isinstance(a, str | list | tuple) and isinstance(b, int):
-                    _check(len(a) * max(b, 0), MAX_ITEMS)
+                    check(len(a) * max(b, 0), MAX_ITEMS)
         elif operator == "**":
             if isinstance(left, int) and isinstance(right, int):
-                _check(left.bit_length() * abs(right), 1 << 12)
+                check(left.bit_length() * abs(right), 1 << 12)
         elif operator == "%" and isinstance(left, str):
             if _WIDTH.search(left):
                 raise SecurityError("the template formats with a large width")
             values = right if isinstance(right, tuple) else (right,)
-            _check(len(left) + left.count("%") * sum(_length(v) for v in values))
+            check(len(left) + left.count("%") * sum(_length(v) for v in values))
         elif operator == "+" and isinstance(left, list | tuple) and isinstance(right, list | tuple):
-            _check(len(left) + len(right), MAX_ITEMS)
+            check(len(left) + len(right), MAX_ITEMS)
         result = super().call_binop(context, operator, left, right)
         return check_size(result) if isinstance(result, str | int) else result
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        _tick()
+        tick()
         if isinstance(__obj, LoopContext) and args:
-            args = (_watched(args[0]), *args[1:])
+            args = (watched(args[0]), *args[1:])
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
             _check_method(owner, getattr(__obj, "__name__", ""), args)
@@ -222,7 +136,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             text = value.__self__
             if ":" in text:
                 raise SecurityError("the template formats with a specification")
-            _check(len(text) + text.count("{") * sum(_length(v) for v in (*args, *kwargs.values())))
+            check(len(text) + text.count("{") * sum(_length(v) for v in (*args, *kwargs.values())))
             return format_(*args, **kwargs)
 
         return bounded
@@ -248,12 +162,12 @@ def _check_method(text: str, name: str, args: tuple[Any, ...]) -> None:
 
 def _check_replace(text: str, old: Any, new: Any) -> None:
     count = text.count(old) if isinstance(old, str) else 0
-    _check(len(text) + count * _length(new))
+    check(len(text) + count * _length(new))
 
 
 def _check_join(separator: str, items: Any) -> None:
     if isinstance(items, list | tuple):
-        _check(sum(_length(item) + len(separator) for item in items))
+        check(sum(_length(item) + len(separator) for item in items))
 
 
 def _bounded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,7 +176,7 @@ def _bounded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(filter_)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        _tick()
+        tick()
         value, *rest = args[passed:]
         if name in _SPELLING:
             check_size(value)
@@ -278,9 +192,9 @@ def _bounded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
             case "indent":
                 width = rest[0] if rest else kwargs.get("width", 4)
                 size = width if isinstance(width, int) else _length(width)
-                _check(len(str(value)) + (str(value).count("\n") + 1) * size)
+                check(len(str(value)) + (str(value).count("\n") + 1) * size)
             case "list" | "sort" | "unique" if isinstance(value, str):
-                _check(len(value), MAX_ITEMS)
+                check(len(value), MAX_ITEMS)
         result = filter_(*args, **kwargs)
         return check_size(result) if isinstance(result, str) else result
 
@@ -305,7 +219,7 @@ def _to_json(
         separators=separators,
         sort_keys=sort_keys,
     )
-    _check(len(text))
+    check(len(text))
     return text
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 import jinja2
 
 from flatwake_service.errors import TemplateError
-from flatwake_service.text.sandbox import MAX_CHARACTERS, MAX_SECONDS, TemplateSandbox, budget
+from flatwake_service.text.bounds import MAX_CHARACTERS, MAX_SECONDS, budget
+from flatwake_service.text.sandbox import TemplateSandbox
 from flatwake_service.weights import Checkpoint
 from flatwake_service.weights.safetensors import read_json
 

@@ -1,17 +1,9 @@
-"""One file over HTTP, resumed where it stopped, whatever happens on the way.
-
-A download is two files: the bytes that have arrived, always a beginning of the right file, and a
-note of which version of it they belong to (the server's validator). A process that is killed at any
-moment leaves them so that the next one goes on; bytes of another version are never joined.
-"""
+"""Files over HTTP, resumed where they stopped, whatever happens on the way."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import logging
-import os
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -34,13 +26,13 @@ from flatwake_service.errors import (
     SourceDenied,
     SourceNotFound,
 )
+from flatwake_service.weights.partial import Partial
 
 READ_TIMEOUT: Final = 30.0
 """Seconds of silence after which a connection is given up for a new one."""
 ATTEMPTS: Final = 7
 """Failures in a row, without a new byte between them, that end a download."""
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-_BLOCK: Final = 1 << 20
 _log: Final = logging.getLogger("flatwake.fetch")
 
 
@@ -98,67 +90,6 @@ class _Again(Exception):
         self.failure, self.wait = failure, wait
 
 
-class _Partial:
-    """The bytes that have arrived, their hash, and the version that they belong to."""
-
-    def __init__(self, target: Path, note: Path, identity: str) -> None:
-        self.target, self.note = target, note
-        self._identity = hashlib.sha256(identity.encode()).hexdigest()
-        self.size = 0
-        self.hash = hashlib.sha256()
-        self.version: dict[str, object] | None = None
-        self.joined = False
-        try:
-            known = json.loads(note.read_text())
-        except (OSError, ValueError):
-            return  # nothing that can be trusted: begin anew
-        # The same name may stand for another file since: a branch has moved.
-        if not isinstance(known, dict) or known.get("of") != self._identity:
-            return
-        try:
-            with target.open("rb") as file:
-                while block := file.read(_BLOCK):
-                    self.hash.update(block)
-                    self.size += len(block)
-        except FileNotFoundError:
-            return
-        self.version = known
-
-    def restart(self, version: dict[str, object]) -> BinaryIO:
-        """Empty it for bytes of this version. A kill in between leaves it empty or unnoted."""
-        self.discard()
-        self.target.write_bytes(b"")
-        temporary = self.note.with_suffix(".tmp")
-        temporary.write_text(json.dumps(version | {"of": self._identity}))
-        temporary.replace(self.note)
-        self.version = version
-        return self.target.open("ab")
-
-    def resume(self) -> BinaryIO:
-        os.truncate(self.target, self.size)
-        self.joined = True
-        return self.target.open("ab")
-
-    def discard(self) -> None:
-        """Forget what has arrived."""
-        self.note.unlink(missing_ok=True)
-        self.target.unlink(missing_ok=True)
-        self.size, self.hash, self.version, self.joined = 0, hashlib.sha256(), None, False
-
-    def validator(self, trusted: bool) -> str | None:
-        """What If-Range needs to be sure that both parts are of one file.
-
-        None: begin anew. Empty: the digest will tell, so go on without one.
-        """
-        if self.version is None or not self.size:
-            return None
-        etag = self.version.get("etag")
-        if isinstance(etag, str) and etag and not etag.startswith("W/"):
-            return etag
-        modified = self.version.get("modified")
-        return modified if isinstance(modified, str) and modified else "" if trusted else None
-
-
 class Downloader:
     """Downloads files one after another.
 
@@ -205,7 +136,7 @@ class Downloader:
 
     def _download(self, remote: Remote, target: Path, note: Path) -> str:
         patience = Patience(self._stall_timeout)
-        partial = _Partial(target, note, remote.sha256 or remote.url)
+        partial = Partial(target, note, remote.sha256 or remote.url)
         self._on_bytes(partial.size, _total(remote, partial))
         patience.progress(partial.size)
         while True:
@@ -229,7 +160,7 @@ class Downloader:
                 )
             _log.warning("%s was joined from parts that don't fit; beginning anew", remote.label)
 
-    def _attempt(self, remote: Remote, partial: _Partial, patience: Patience) -> None:
+    def _attempt(self, remote: Remote, partial: Partial, patience: Patience) -> None:
         """One request. Returns when the file is whole."""
         validator = partial.validator(remote.sha256 is not None)
         if validator is not None and partial.size == _total(remote, partial):
@@ -257,7 +188,7 @@ class Downloader:
                 partial.discard()
             raise _Again(f"{remote.label} has {partial.size} bytes of {total}")
 
-    def _open(self, response: httpx.Response, remote: Remote, partial: _Partial) -> BinaryIO:
+    def _open(self, response: httpx.Response, remote: Remote, partial: Partial) -> BinaryIO:
         """The file to write the body to, at the right place."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise FetchError(f"{remote.label} comes compressed, though that wasn't asked for")
@@ -291,7 +222,7 @@ class Downloader:
         response: httpx.Response,
         file: BinaryIO,
         remote: Remote,
-        partial: _Partial,
+        partial: Partial,
         patience: Patience,
     ) -> None:
         for block in response.iter_raw():
@@ -322,7 +253,7 @@ class Downloader:
             raise _Again(f"{label}: {_said(error)}") from error
 
 
-def _total(remote: Remote, partial: _Partial) -> int | None:
+def _total(remote: Remote, partial: Partial) -> int | None:
     if remote.size is not None:
         return remote.size
     total = partial.version.get("total") if partial.version else None

@@ -72,6 +72,8 @@ def fetch(
     """
     parsed = _parse(source)
     digest = _sha256(digest)
+    if stall_timeout <= 0:
+        raise SourceError("a stall timeout is longer than nothing", cure="write it like 10m")
     report = progress or (lambda done, total: None)
     if parsed.scheme is Scheme.FILE:
         return _local(Path(parsed.path), digest, report)

@@ -23,8 +23,8 @@ from flatwake_service.errors import (
     SourceDenied,
     SourceNotFound,
 )
-from flatwake_service.weights import download as module
 from flatwake_service.weights.download import Downloader, Remote
+from flatwake_service.weights.partial import Partial
 
 DATA = np.random.default_rng(1).bytes(300_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -258,7 +258,7 @@ def test_a_compressed_answer_is_refused(bench: Bench) -> None:
 def test_a_disk_that_fails_gives_one_error_and_keeps_what_came(
     bench: Bench, number: int, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restart = module._Partial.restart
+    restart = Partial.restart
 
     class Full:
         """A file on a disk with room for 100,000 bytes."""
@@ -274,7 +274,7 @@ def test_a_disk_that_fails_gives_one_error_and_keeps_what_came(
         def close(self) -> None:
             self._file.close()
 
-    monkeypatch.setattr(module._Partial, "restart", lambda *given: Full(restart(*given)))
+    monkeypatch.setattr(Partial, "restart", lambda *given: Full(restart(*given)))
     with pytest.raises(kind, match="file"):
         bench.run()
     kept = bench.target.read_bytes()
