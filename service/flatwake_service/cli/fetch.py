@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flatwake_service.errors import FlatwakeError
     from flatwake_service.weights.fetch import Fetched, Progress
 
-app = typer.Typer(help="Bring a model into the cache, resuming what was begun.")
+app = typer.Typer(add_completion=False)
 
 TERMINATION_LOG = Path("/dev/termination-log")
 LINE_EVERY = 5.0
