@@ -1,7 +1,7 @@
 """Which devices have which architecture, and node affinity from that.
 
 Ids are PCI device ids of vendor 1002. A test looks each up in Debian's pci.ids by the chip's name;
-those that it doesn't know yet carry their source here.
+those that Debian 12's doesn't know yet carry their source here.
 """
 
 from flatwake_service.manifest import Architecture
@@ -12,13 +12,32 @@ DEVICE_IDS: dict[Architecture, tuple[str, ...]] = {
     Architecture.GFX906: ("66a0", "66a1", "66af"),
     Architecture.GFX908: ("738c",),
     Architecture.GFX90A: ("7408", "740c", "740f"),
-    Architecture.GFX942: ("74a0", "74a1", "74a2", "74a5", "74a9", "74b5", "74b9", "74bd"),
-    Architecture.GFX950: ("75a0", "75a3"),
+    Architecture.GFX942: (
+        "74a0",  # libdrm amdgpu.ids: Instinct MI300A
+        "74a1",  # libdrm amdgpu.ids: Instinct MI300X
+        "74a2",  # libdrm amdgpu.ids: Instinct MI308X
+        "74a5",  # libdrm amdgpu.ids: Instinct MI325X
+        "74a9",  # libdrm amdgpu.ids: Instinct MI300X HF
+        "74b5",  # libdrm amdgpu.ids: Instinct MI300X VF
+        "74b9",  # AMD gpu-operator's rule for NFD: MI325X VF
+        "74bd",  # libdrm amdgpu.ids: Instinct MI300X HF
+    ),
+    Architecture.GFX950: (
+        "75a0",  # libdrm amdgpu.ids: Instinct MI350X
+        "75a3",  # libdrm amdgpu.ids: Instinct MI355X
+    ),
     Architecture.GFX1030: ("73a3", "73a5", "73bf"),
-    Architecture.GFX1100: ("7448", "744c", "745e"),
-    Architecture.GFX1151: ("1586",),
-    Architecture.GFX1200: ("7590",),
-    Architecture.GFX1201: ("7550", "7551"),
+    Architecture.GFX1100: (
+        "7448",  # libdrm amdgpu.ids: Radeon Pro W7900
+        "744c",
+        "745e",  # libdrm amdgpu.ids: Radeon Pro W7800
+    ),
+    Architecture.GFX1151: ("1586",),  # libdrm amdgpu.ids: Radeon 8060S (Strix Halo)
+    Architecture.GFX1200: ("7590",),  # libdrm amdgpu.ids: Radeon RX 9060 XT
+    Architecture.GFX1201: (
+        "7550",  # libdrm amdgpu.ids: Radeon RX 9070
+        "7551",  # libdrm amdgpu.ids: Radeon AI PRO R9700
+    ),
 }
 
 PREFIXES = ("amd.com/gpu", "beta.amd.com/gpu")
