@@ -41,6 +41,7 @@ class Inputs:
         self._host = backend.allocate(words, dtype=Dtype.I32, kind="pinned")
         self._device = backend.allocate(words, dtype=Dtype.I32)
         self._values: dict[str, NDArray[np.int32]] = {}
+        self._tables: list[list[int]] = [[] for _ in range(sequences)]
         self._buffers: dict[str, Buffer] = {}
         host, offset = host_view(self._host.ptr, (words,), Dtype.I32), 0
         shapes: dict[str, tuple[int, ...]] = {"live": (1,)}
@@ -62,29 +63,34 @@ class Inputs:
 
     def fill(self, spans: Items[Span]) -> None:
         """Describe `spans` in order; whatever is left over is padding."""
-        values = self._values
-        for name in ("row_length", "row_position", "row_sequence", "row_id", "slot_out"):
-            values[name].fill(0)
-        values["row_count"].fill(0)
-        values["sample_row"].fill(-1)
+        by_row: dict[str, list[int]] = {name: [] for name in _BY_ROW}
+        by_sequence: dict[str, list[int]] = {name: [] for name in _BY_SEQUENCE}
         row = 0
         for index, span in enumerate(spans):
-            sequence, end = span.sequence, row + span.count
-            positions = np.arange(span.start, span.start + span.count)
-            values["row_id"][row:end] = sequence.ids[span.start : span.start + span.count]
-            values["row_position"][row:end] = positions
-            values["row_length"][row:end] = positions + 1
-            values["row_sequence"][row:end] = index
-            values["slot_out"][row:end] = sequence.slot
-            values["first_row"][index] = row
-            values["row_count"][index] = span.count
-            values["slot_in"][index] = sequence.slot
-            values["sampling_slot"][index] = sequence.slot
-            values["block_table"][index, : len(sequence.blocks)] = sequence.blocks
-            if span.samples:
-                values["sample_row"][index] = end - 1
-            row = end
-        values["live"][0] = row
+            sequence, start, end = span.sequence, span.start, span.start + span.count
+            by_row["row_id"] += sequence.ids[start:end]
+            by_row["row_position"] += range(start, end)
+            by_row["row_length"] += range(start + 1, end + 1)
+            by_row["row_sequence"] += [index] * span.count
+            by_row["slot_out"] += [sequence.slot] * span.count
+            by_sequence["first_row"].append(row)
+            by_sequence["row_count"].append(span.count)
+            by_sequence["slot_in"].append(sequence.slot)
+            by_sequence["sampling_slot"].append(sequence.slot)
+            row += span.count
+            by_sequence["sample_row"].append(row - 1 if span.samples else -1)
+            self._write_table(index, sequence.blocks)
+        for name, found in (by_row | by_sequence).items():
+            values = self._values[name]
+            values[: len(found)] = found
+            values[len(found) :] = -1 if name == "sample_row" else 0
+        self._values["live"][0] = row
+
+    def _write_table(self, index: int, blocks: list[int]) -> None:
+        """Most steps leave most tables as they were."""
+        if self._tables[index] != blocks:
+            self._values["block_table"][index, : len(blocks)] = blocks
+            self._tables[index] = list(blocks)
 
     def upload(self) -> None:
         self._backend.copy(self._device, self._host)
@@ -112,6 +118,11 @@ class Outputs:
 
     def download(self) -> None:
         self._backend.copy(self._host, self._device)
+
+    def next_ids(self, sequences: int) -> list[int]:
+        """The entries' next ids, on the host, after the download's event."""
+        ids: list[int] = self._view[:sequences].tolist()
+        return ids
 
     def value(self, name: str, index: int) -> NDArray[np.generic]:
         """One entry's words, on the host, after the download's event."""

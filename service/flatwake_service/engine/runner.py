@@ -167,13 +167,17 @@ class Runner:
 
     def _result(self, port: Port, entries: tuple[DecodeEntry | Chunk, ...], began: float) -> Result:
         self._event.wait()
-        sampled = []
-        for index, entry in enumerate(entries):
-            if entry.samples:
-                number = int(port.outputs.value("next_id", index)[0])
-                wanted = entry.sequence.sampling.logprobs
-                found = read_logprobs(port.outputs, index, wanted)
-                sampled.append(Sampled(entry.sequence, number, found))
+        sampled = [
+            Sampled(
+                entry.sequence,
+                number,
+                read_logprobs(port.outputs, index, entry.sequence.sampling.logprobs),
+            )
+            for index, (entry, number) in enumerate(
+                zip(entries, port.outputs.next_ids(len(entries)), strict=True)
+            )
+            if entry.samples
+        ]
         seconds = time.monotonic() - began
         return Result(entries, tuple(sampled), seconds, self._moved(entries))
 
