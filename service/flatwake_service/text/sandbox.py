@@ -66,9 +66,35 @@ class _Generation(Extension):
 
     tags = {"generation"}  # noqa: RUF012 (Jinja's protocol)
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)  # what is set in it stays in it
+
+
+class _Namespace(jinja2.utils.Namespace):
+    """`namespace()` without names that begin with an underscore: Python's insides have those."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, *rest = args
+        values = dict(*rest, **kwargs)
+        for name in values:
+            _check_name(name)
+        jinja2.utils.Namespace.__init__(self, values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace can't hold {name[:40]!r}")
+
+
+def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+    """`dict()` without the class behind it."""
+    return dict(*args, **kwargs)
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
@@ -90,7 +116,12 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         }
         self.filters |= {"tojson": _to_json, "a loop": watched, "a part": check_size}
         del self.globals["lipsum"]
-        self.globals |= {"raise_exception": _raise, "strftime_now": _now}
+        self.globals |= {
+            "raise_exception": _raise,
+            "strftime_now": _now,
+            "namespace": _Namespace,
+            "dict": _dict,
+        }
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)

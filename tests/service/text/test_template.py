@@ -35,7 +35,8 @@ def test_chatml_renders_as_published() -> None:
         ("{{ bos_token }}{{ messages[0].content }}", '<s>Hello <&> "é"'),
         ("{{ messages|tojson }}", json.dumps(HELLO, ensure_ascii=False)),
         ("{{ messages[0]|tojson(indent=2) }}", json.dumps(HELLO[0], indent=2, ensure_ascii=False)),
-        ("{% generation %}a{% endgeneration %}b", "ab"),
+        ("{% generation %}a{% set x = 1 %}{% endgeneration %}b{{ x is defined }}", "abFalse"),
+        ("{{ dict(a=1)|tojson }}{{ dict([('b', 2)])['b'] }}", '{"a": 1}2'),
         ("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}", "01"),
         (
             "{% for i in 'abc' %}{{ loop.index }}/{{ loop.length }}{{ i }} {% endfor %}",
@@ -91,6 +92,9 @@ def test_what_the_template_raises_is_in_the_error() -> None:
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.__init__.__globals__ }}", "unsafe"),
         ("{% include 'x' %}", "no loader"),
+        ("{{ namespace(__class__=1) }}", "can't hold '__class__'"),
+        ("{% set n = namespace() %}{% set n._x = 1 %}", "can't hold '_x'"),
+        ("{{ dict.mro() }}", "no attribute|unsafe"),
         ("{{ (messages|attr('__class__')).x }}", "unsafe"),
     ],
 )
