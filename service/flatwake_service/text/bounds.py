@@ -46,18 +46,26 @@ def check_size(value: Any) -> Any:
 
 
 def _weigh(value: Any) -> None:
-    """Refuse containers that would spell out too long; shared parts count each time."""
-    weight, stack = 0, [value]
-    while stack:
+    """Refuse containers that would spell out too long; shared parts count each time.
+
+    Shared parts are walked once, so that this is quick for what would be endless to write out.
+    """
+    known: dict[int, int] = {}
+
+    def weight(item: Any) -> int:
+        if isinstance(item, str):
+            return 1 + len(item)
         tick()
-        item = stack.pop()
-        weight += len(item) if isinstance(item, Sized) else 1
-        check(weight)
-        if isinstance(item, Mapping):
-            stack.extend(item.keys())
-            stack.extend(item.values())
-        elif isinstance(item, list | tuple):
-            stack.extend(item)
+        if not isinstance(item, list | tuple | Mapping):
+            return 1
+        if id(item) not in known:
+            known[id(item)] = 0
+            parts = (*item, *item.values()) if isinstance(item, Mapping) else item
+            known[id(item)] = 1 + sum(weight(part) for part in parts)
+            check(known[id(item)])
+        return known[id(item)]
+
+    weight(value)
 
 
 def check(size: int, limit: int = MAX_CHARACTERS) -> None:

@@ -42,12 +42,30 @@ _WIDTH: Final = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)")
 
 
 class _Watcher(NodeTransformer):
-    """Wraps what every loop runs over and what every `~` makes."""
+    """Wraps what every loop runs over, what every `~` makes, and every list that is put together.
+
+    A list that held itself twice, sixty times over, could otherwise be compared or hashed for ever.
+    """
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 (the visitor's protocol)
         self.generic_visit(node)
         node.iter = _filtered(node.iter, "a loop")
         return node
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
+        return self._literal(node, node.items)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        return self._literal(node, node.items) if node.ctx == "load" else node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
+        return self._literal(node, [part for pair in node.items for part in (pair.key, pair.value)])
+
+    def _literal(self, node: nodes.Expr, parts: list[nodes.Expr]) -> nodes.Node:
+        self.generic_visit(node)
+        if all(isinstance(part, nodes.Const) for part in parts):
+            return node
+        return _filtered(node, "a part")
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -146,7 +164,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         elif operator == "+" and isinstance(left, list | tuple) and isinstance(right, list | tuple):
             check(len(left) + len(right), MAX_ITEMS)
         result = super().call_binop(context, operator, left, right)
-        return check_size(result) if isinstance(result, str | int) else result
+        return check_size(result)
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         tick()

@@ -136,6 +136,11 @@ FOREVER = {
     + "{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l|string|length }}",
     "a tree joined": NS
     + "{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ 'x' ~ ns.l }}",
+    "trees compared": TREE + TREE.replace("ns", "other") + "{{ ns.l == other.l }}",
+    "a tree of tuples as a key": TREE.replace("[ns.l, ns.l]", "(ns.l, ns.l)") + "{{ {ns.l: 1} }}",
+    "a tree of dictionaries": TREE.replace("[ns.l, ns.l]", "{1: ns.l, 2: ns.l}") + "{{ ns.l }}",
+    "a tree of dict()": TREE.replace("[ns.l, ns.l]", "dict(a=ns.l, b=ns.l)") + "{{ ns.l }}",
+    "a tree by repetition": TREE.replace("[ns.l, ns.l]", "[ns.l] * 2") + "{{ [ns.l]|sort }}",
     "a replacement that explodes": NS
     + "{% for i in range(9) %}{% set ns.s = ns.s|replace('x', ns.s) %}{% endfor %}",
     "a method that explodes": NS
