@@ -1,0 +1,162 @@
+"""The operator as a process: it leads, hands over, survives its API server, and keeps quiet."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from apiserver import ApiServer
+from flatwake_operator import kinds
+from lab import Lab
+
+PROGRAM = "from flatwake_operator.cli import operator; operator()"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """One operator of a namespace."""
+
+    def __init__(self, lab: Lab, folder: Path, name: str) -> None:
+        config = folder / "kubeconfig"
+        config.write_text(json.dumps(lab.server.kubeconfig()))
+        self.port = free_port()
+        self.log = folder / f"{name}.log"
+        words = [sys.executable, "-c", PROGRAM, "--image-cpu=localhost/cpu:1"]
+        words += [f"--namespace={lab.namespace}", f"--watch-namespace={lab.namespace}"]
+        words += [f"--identity={name}", f"--port={self.port}"]
+        with self.log.open("wb") as log:
+            self.child = subprocess.Popen(
+                words,
+                env={**os.environ, "KUBECONFIG": str(config)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def ask(self, path: str) -> httpx.Response | None:
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/{path}", timeout=5)
+        except httpx.HTTPError:
+            return None
+
+    def metric(self, pattern: str) -> float:
+        """The sum of the samples whose line matches."""
+        answer = self.ask("metrics")
+        lines = answer.text.splitlines() if answer else []
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(pattern, line))
+
+    def leads(self) -> bool:
+        return self.metric(r"flatwake_operator_leader ") == 1.0
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        if self.child.poll() is None:
+            self.child.send_signal(number)
+        return self.child.wait(30)
+
+
+@pytest.fixture
+def lab(api: ApiServer) -> Iterator[Lab]:
+    made = Lab(api)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def start(lab: Lab, tmp_path: Path) -> Iterator[Callable[[str], Process]]:
+    started: list[Process] = []
+
+    def one(name: str) -> Process:
+        started.append(Process(lab, tmp_path, name))
+        return started[-1]
+
+    yield one
+    for process in started:
+        process.end(signal.SIGKILL)
+        sys.stdout.write(process.log.read_text()[-3000:])
+
+
+def until(what: str, holds: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = holds()
+        if found:
+            return found
+        time.sleep(0.1)  # the processes under test tell no one
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def args(lab: Lab) -> list[str]:
+    found = lab.get(kinds.DEPLOYMENT)
+    if found is None:
+        return []
+    return list(found["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
+def test_one_leads_another_takes_over_and_then_all_is_quiet(
+    lab: Lab, start: Callable[[str], Process]
+) -> None:
+    one = start("one")
+    until("one leads", one.leads)
+    two = start("two")
+    lab.create()
+    until("the Deployment is there", lambda: args(lab))
+    until("two is ready and waits", lambda: two.ask("readyz"))
+    assert not two.leads()
+    one.end(signal.SIGKILL)
+    lab.edit(limits={"queue": 7})
+    began = time.monotonic()
+    until("two carries on", lambda: "--queue" in args(lab))
+    assert time.monotonic() - began < 40
+    assert two.leads()
+    writes = r'flatwake_operator_api_calls_total{.*verb="(patch|create|update|delete)"'
+
+    def quiet() -> bool:
+        before = two.metric(writes)
+        time.sleep(3)  # a quiet time is what is looked for
+        return two.metric(writes) == before
+
+    until("no more writes", quiet)
+    health = two.ask("healthz")
+    assert health is not None
+    assert health.status_code == 200
+    assert two.end() == 0
+    lease = lab.want(kinds.LEASE, "flatwake-operator")
+    assert lease["spec"]["holderIdentity"] == ""
+
+
+def test_watches_bring_changes_of_children_at_once(
+    lab: Lab, start: Callable[[str], Process]
+) -> None:
+    one = start("one")
+    until("one leads", one.leads)
+    lab.create()
+    until("the Service is there", lambda: lab.get(kinds.SERVICE))
+    until("the status is there", lambda: lab.want(kinds.SERVER).get("status"))
+    lab.ok("DELETE", kinds.SERVICE.path(lab.namespace, "chat"))
+    until("the Service is back", lambda: lab.get(kinds.SERVICE), 20)
+    server = lab.want(kinds.SERVER)
+    assert "finalizers" not in server["metadata"]
+    assert "annotations" not in server["metadata"]
+
+
+def test_without_the_crd_it_says_what_to_do(bare_api: ApiServer, tmp_path: Path) -> None:
+    from flatwake_operator import crd, startup
+
+    wanted = crd.schema()
+    older = json.loads(json.dumps(wanted))
+    del older["properties"]["spec"]["properties"]["engine"]["properties"]["graphs"]
+    assert startup.missing_fields(wanted, older) == ["spec.engine.graphs"]
+    assert startup.missing_fields(wanted, wanted) == []
