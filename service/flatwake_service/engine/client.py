@@ -167,7 +167,8 @@ class EngineClient:
         self._closing = True
         asked = self._send(Shutdown())
         if self._child is not None and not self.ended.is_set():
-            if asked:
+            # While it loads it reads nothing, and has nothing to lose.
+            if asked and self.started is not None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.ended.wait(), timeout)
             self._child.kill()
@@ -227,7 +228,7 @@ class EngineClient:
         )
 
     def _broken(self, error: ValueError) -> None:
-        self._fail(Failed(Reason.ENGINE_FAILED, f"the engine sent no message: {error}"))
+        self._fail(Failed(Reason.ENGINE_FAILED.value, f"the engine sent no message: {error}"))
 
     # The child's life.
 
@@ -237,7 +238,9 @@ class EngineClient:
             return False
         transport.write(messages.encode(message))
         if transport.get_write_buffer_size() > _BACKLOG_BYTES:
-            self._fail(Failed(Reason.ENGINE_FAILED, "the engine doesn't read what it is sent"))
+            self._fail(
+                Failed(Reason.ENGINE_FAILED.value, "the engine doesn't read what it is sent")
+            )
         return True
 
     async def _outlive(self, child: Child) -> None:
@@ -248,7 +251,9 @@ class EngineClient:
         if not exited.done():
             await asyncio.wait([exited], timeout=_EXIT_SECONDS)
             if not exited.done():
-                self._fail(Failed(Reason.ENGINE_FAILED, "the engine closed its socket and stayed"))
+                self._fail(
+                    Failed(Reason.ENGINE_FAILED.value, "the engine closed its socket and stayed")
+                )
         code = await exited
         # What it sent last, such as its reason, may still be on its way.
         if self._transport is not None:
@@ -256,7 +261,7 @@ class EngineClient:
         lost.cancel()
         child.stop_listening()
         if self.failure is None and not self._closing:
-            self.failure = Failed(Reason.ENGINE_FAILED, describe_exit(code))
+            self.failure = Failed(Reason.ENGINE_FAILED.value, describe_exit(code))
         self._finish()
 
     def _finish(self) -> None:
@@ -288,7 +293,7 @@ class EngineClient:
             self._child.kill()
 
     def _why(self) -> Failed:
-        return self.failure or Failed(Reason.DRAINING, "the server is shutting down")
+        return self.failure or Failed(Reason.DRAINING.value, "the server is shutting down")
 
 
 class _Connection(asyncio.Protocol):

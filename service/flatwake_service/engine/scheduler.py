@@ -17,11 +17,9 @@ from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sam
 from flatwake_service.engine.blocks import BlockPool, blocks_for
 from flatwake_service.engine.interface import row_buckets
 from flatwake_service.engine.messages import FinishReason, SequenceTokens, Submit
-from flatwake_service.engine.sequence import Sequence
+from flatwake_service.engine.sequence import CHUNK_TOKENS, Sequence
+from flatwake_service.engine.sharing import shared_blocks, shares_more_soon
 from flatwake_service.engine.slots import SlotPool
-
-CHUNK_TOKENS = 64
-"""Chunks start at multiples of this, which makes a prompt's bits independent of its cuts."""
 
 
 @dataclass
@@ -221,11 +219,13 @@ class Scheduler:
                 budget -= _cut(sequence, budget, chunks)
         while self._waiting:
             sequence = self._waiting[0]
-            shared = self._shared_blocks(sequence)
+            shared = shared_blocks(sequence, self._running) if self._share_prompts else []
             start = len(shared) * BLOCK_TOKENS
             if budget < min(sequence.prompt_length - start, CHUNK_TOKENS):
                 break
-            if not self._fits(sequence, len(shared)) or self._shares_more_soon(sequence, chunks):
+            if not self._fits(sequence, len(shared)):
+                break
+            if self._share_prompts and shares_more_soon(sequence, chunks):
                 break
             self._admit(sequence, shared)
             taken.append(sequence)
@@ -236,24 +236,6 @@ class Scheduler:
         """Blocks for all that is known and one more, so that it isn't preempted at once."""
         need = min(blocks_for(len(sequence.ids)) + 1, self.blocks.total) - shared
         return self.slots.free > 0 and self.blocks.free >= need
-
-    def _shared_blocks(self, sequence: Sequence) -> list[int]:
-        """Blocks of the same prompt that another choice of the group has prefilled."""
-        most, holder = 0, sequence
-        if self._share_prompts:
-            for other in self._running:
-                known = min(other.computed, _sharable(sequence))
-                if other.group == sequence.group and known > most:
-                    most, holder = known, other
-        assert holder.ids[:most] == sequence.ids[:most], "one group, two prompts"
-        return holder.blocks[: most // CHUNK_TOKENS * CHUNK_TOKENS // BLOCK_TOKENS]
-
-    def _shares_more_soon(self, sequence: Sequence, chunks: list[Chunk]) -> bool:
-        """Whether another choice prefills in this step what this one would prefill again."""
-        return self._share_prompts and any(
-            chunk.sequence.group == sequence.group and chunk.start < _sharable(sequence)
-            for chunk in chunks
-        )
 
     def _admit(self, sequence: Sequence, shared: list[int]) -> None:
         assert sequence is self._waiting.popleft()
@@ -318,12 +300,6 @@ def _deadline(sequence: Sequence) -> float:
     if sequence.started:
         return sequence.deadline
     return min(sequence.deadline, sequence.queue_deadline)
-
-
-def _sharable(sequence: Sequence) -> int:
-    """Positions that may come from another choice: whole chunks, and never all of the prompt, as
-    its last position chooses the first token."""
-    return (sequence.prompt_length - 1) // CHUNK_TOKENS * CHUNK_TOKENS
 
 
 def _cut(sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:

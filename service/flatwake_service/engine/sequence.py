@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from flatwake_service.engine.messages import SamplingParams
 
+CHUNK_TOKENS = 64
+"""Chunks start at multiples of this, which makes a prompt's bits independent of its cuts."""
+
 
 @dataclass(eq=False)
 class Sequence:

@@ -58,7 +58,7 @@ class Watch:
             return None
         where = f"in step {step}" if step else "idle"
         return Failed(
-            Reason.DEVICE_HUNG, f"device hung: no sign of life for {silent:.1f} s, {where}"
+            Reason.DEVICE_HUNG.value, f"device hung: no sign of life for {silent:.1f} s, {where}"
         )
 
     def _start(self, still: float, bound: float) -> Failed | None:
@@ -66,4 +66,4 @@ class Watch:
             return None
         at = self._progress
         where = f" while {at.phase}, at {at.done} of {at.total}" if at else ""
-        return Failed(Reason.NO_PROGRESS, f"no progress for {still:.1f} s{where}")
+        return Failed(Reason.NO_PROGRESS.value, f"no progress for {still:.1f} s{where}")
