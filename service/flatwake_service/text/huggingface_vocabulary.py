@@ -21,7 +21,11 @@ def read_huggingface_vocabulary(folder: Path) -> Vocabulary:
     """Read tokenizer.json and the configurations beside it. Raises TokenizerError."""
     path = folder / "tokenizer.json"
     if not path.exists():
-        raise TokenizerError(f"{folder} has no tokenizer.json", cure="fetch the whole folder")
+        other = (folder / "tokenizer.model").exists() or (folder / "vocab.json").exists()
+        convert = "make one with transformers: AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+        raise TokenizerError(
+            f"{folder} has no tokenizer.json", cure=convert if other else "fetch the whole folder"
+        )
     try:
         text = path.read_text("utf-8")
         described = json.loads(text)

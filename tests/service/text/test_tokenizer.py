@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -264,6 +265,9 @@ def test_a_damaged_tokenizer_json_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_missing_tokenizer_json_says_so(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"has no tokenizer\.json; fetch the whole folder"):
         read_huggingface_vocabulary(tmp_path)
+    (tmp_path / "tokenizer.model").touch()
+    with pytest.raises(TokenizerError, match=r"has no tokenizer\.json; make one with transformers"):
+        read_huggingface_vocabulary(tmp_path)
 
 
 def test_an_unknown_decoder_is_refused_by_name(tmp_path: Path) -> None:
@@ -354,6 +358,12 @@ def test_keys_that_are_no_ids_are_refused(tmp_path: Path) -> None:
 def test_a_lone_surrogate_is_refused_with_its_place() -> None:
     with pytest.raises(InvalidText, match=r"character 2 is the lone surrogate U\+D800"):
         FROM_GGUF["qwen2"].encode("ab\ud800c")
+
+
+def test_encoding_starts_no_threads() -> None:
+    before = len(os.listdir("/proc/self/task"))
+    FROM_GGUF["smollm"].encode("some text")
+    assert len(os.listdir("/proc/self/task")) == before
 
 
 def test_encoding_a_long_text_leaves_other_threads_running() -> None:
