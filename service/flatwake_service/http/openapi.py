@@ -74,8 +74,7 @@ def describe(
     else:
         content["application/json"] = {"schema": _reference(answer)}
     if events is not None:
-        description = f"Server-sent events: each `data:` is a {events.__name__}, last `[DONE]`."
-        content["text/event-stream"] = {"schema": {"type": "string", "description": description}}
+        content["text/event-stream"] = {"schema": _event(events)}
     described: dict[int | str, dict[str, Any]] = {200: {"content": content}}
     for status in errors:
         described[status] = _error(status)
@@ -106,7 +105,9 @@ def document(app: FastAPI, version: str) -> dict[str, Any]:
         routes=app.routes,
     )
     _, schemas = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
-    status = ServerStatus.model_json_schema(mode="serialization", ref_template=_REF)
+    status = ServerStatus.model_json_schema(
+        mode="serialization", ref_template=_REF.format(name="{model}")
+    )
     status["title"] = "ServerStatus"
     schemas |= status.pop("$defs", {})
     schemas["ServerStatus"] = status
@@ -118,6 +119,23 @@ def document(app: FastAPI, version: str) -> dict[str, Any]:
 
 def _reference(kind: type[msgspec.Struct] | str) -> JsonSchema:
     return {"$ref": _REF.format(name=kind if isinstance(kind, str) else kind.__name__)}
+
+
+def _event(kind: type[msgspec.Struct]) -> JsonSchema:
+    """One event of a stream; comments aren't events."""
+    return {
+        "type": "object",
+        "description": f"Server-sent events: `data` is a {kind.__name__}, an error, or [DONE].",
+        "properties": {
+            "event": {"type": "string", "enum": ["message"]},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": [_reference(kind), _reference(ErrorBody)]},
+            },
+        },
+        "required": ["data"],
+    }
 
 
 def _error(status: int) -> dict[str, Any]:
