@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from . import bounds, compare, page, prompts, session
+from . import bounds, compare, prompts, session
 from .errors import LoadError
 from .menu import KINDS, Order
 from .plan import Kind, Plan
@@ -33,7 +33,7 @@ def load(
     short: Annotated[bool, typer.Option("--short", help="Everything once and briefly.")] = False,
     users: Annotated[str, typer.Option(help="Users of the steady waves.")] = "1,4,8",
     waves: Annotated[str, typer.Option(help=f"Which of {', '.join(KINDS)}.")] = "all",
-    profile: Annotated[str, typer.Option(help=f"One of {', '.join(prompts.PROFILES)}.")] = "chat",
+    profile: Annotated[str | None, typer.Option(help=", ".join(prompts.PROFILES) + ".")] = None,
     replay: Annotated[Path | None, typer.Option(help="Ask these prompts (JSON lines).")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of each steady part.")] = None,
     requests: Annotated[int | None, typer.Option(help="Requests of an endurance run.")] = None,
@@ -71,8 +71,8 @@ def load(
             burst=burst,
         )
         recorded = _recorded(replay)
-        with served(targets[0]) as url:
-            probed = [probe("ours", url, api_key=api_key, model=model)]
+        with served(targets[0], out / "server.log") as place:
+            probed = [probe("ours", place.url, api_key=api_key, model=model, queue=place.queue)]
             if peer:
                 probed.append(probe("peer", peer, api_key=api_key))
             outcome = _run(console, order, probed, seed, recorded)
@@ -127,6 +127,8 @@ def _recorded(path: Path | None) -> tuple[prompts.Prompt, ...]:
 
 
 def _write(console: Console, outcome: Outcome, out: Path) -> None:
+    from . import page  # plotly takes a while to import, and only the end needs it
+
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.json").write_text(json.dumps(outcome.report, indent=1) + "\n")
     (out / "report.html").write_text(page.render(outcome.report))

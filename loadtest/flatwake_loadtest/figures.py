@@ -63,16 +63,14 @@ class Figures:
 
 
 def of(played: Played) -> Figures:
-    """The figures of one wave; those of steady waves count only the steady part."""
-    counted = played.answers
+    """The figures of one wave; only what falls in its steady parts counts as latency."""
     windows = [(mark.at, end) for mark, end in played.parts("steady")]
-    if windows:
-        counted = [
-            answer
-            for answer in played.answers
-            if any(begin <= answer.sent <= end for begin, end in windows)
-        ]
-    served = [answer for answer in counted if answer.complete]
+    windows = windows or [(played.begin, played.end)]
+    served = [answer for answer in played.answers if answer.complete]
+
+    def counts(moment: float) -> bool:
+        return any(begin <= moment <= end for begin, end in windows)
+
     return Figures(
         name=played.wave.name,
         kind=played.wave.kind,
@@ -84,9 +82,20 @@ def of(played: Played) -> Figures:
         prompt_tokens=sum(answer.usage_prompt or 0 for answer in played.answers),
         aggregate=_aggregate(played, windows),
         per_user=_per_user(served),
-        first=Distribution.of(answer.first for answer in served if answer.first is not None),
-        gap=Distribution.of(gap for answer in served for gap in answer.gaps),
-        request=Distribution.of(answer.seconds for answer in served),
+        first=Distribution.of(
+            answer.first
+            for answer in served
+            if answer.first is not None and counts(answer.sent + answer.first)
+        ),
+        gap=Distribution.of(
+            gap
+            for answer in served
+            for stamp, gap in zip(answer.stamps[1:], answer.gaps, strict=True)
+            if counts(answer.sent + stamp)
+        ),
+        request=Distribution.of(
+            answer.seconds for answer in served if counts(answer.sent + answer.seconds)
+        ),
         lag=played.lag,
         more=_MORE[played.wave.kind](played) if played.wave.kind in _MORE else {},
     )
@@ -116,8 +125,6 @@ def _aggregate(played: Played, windows: list[tuple[float, float]]) -> float | No
     moments, tokens = arrivals(played.answers)
     if not len(moments):
         return None
-    if not windows:
-        windows = [(played.begin, played.end)]
     inside = sum(
         float(tokens[(moments >= begin) & (moments < end)].sum()) for begin, end in windows
     )

@@ -20,7 +20,7 @@ class Order:
     short: bool = False
     users: tuple[int, ...] = (1, 4, 8)
     kinds: tuple[Kind, ...] = KINDS
-    profile: str = "chat"
+    profile: str | None = None
     seconds: float | None = None
     requests: int | None = None
     minutes: float | None = None
@@ -28,7 +28,7 @@ class Order:
     burst: int | None = None
 
     def __post_init__(self) -> None:
-        if self.profile not in PROFILES:
+        if self.profile is not None and self.profile not in PROFILES:
             raise LoadError(f"no profile {self.profile}; there are {', '.join(PROFILES)}")
         if not self.users or min(self.users) < 1:
             raise LoadError("users are numbers from 1 up, as in --users 1,4,8")
@@ -43,37 +43,38 @@ class Order:
         return tuple(against(chosen, peer) if peer else chosen)
 
     def _full(self, target: Target) -> list[Wave]:
-        seconds = self.seconds or 30.0
+        seconds, profile = self.seconds or 30.0, self.profile or "chat"
         return [
-            *steady(self.users, seconds, self.profile),
-            Wave("correctness", "correctness", 8, requests=16, tokens=48),
-            Wave("join", "join, 32 tokens", 3, tokens=32),
-            Wave("join", "join, 2,048 tokens", 3, tokens=2048),
+            *steady(self.users, seconds, profile),
+            Wave("correctness", "correctness", 8, requests=16, answer=48),
+            Wave("join", "join, 32 tokens", 3, tokens=32, answer=400),
+            Wave("join", "join, 2,048 tokens", 3, tokens=2048, answer=400),
             Wave("depth", "depth, 350 tokens", 1, tokens=32),
             Wave("depth", "depth, long context", 1, tokens=1_000_000),
-            climb("rising 1 to 8", tuple(range(1, 9)), seconds / 2, self.profile),
-            climb("staircase", (1, 4, 8, 4, 1), seconds / 3, self.profile),
-            *steady((32,) if 32 not in self.users else (), seconds, self.profile),
-            Wave("burst", "burst beyond the queue", self._crowd(target), tokens=4),
-            Wave("disconnect", "disconnects", 8, seconds=seconds, profile=self.profile),
+            climb("rising 1 to 8", tuple(range(1, 9)), seconds / 2),
+            climb("staircase", (1, 4, 8, 4, 1), seconds / 3),
+            *steady((32,) if 32 not in self.users else (), seconds, profile),
+            Wave("burst", "burst beyond the queue", self._crowd(target), answer=4),
+            Wave("disconnect", "disconnects", 8, seconds=seconds, profile=profile),
             *endurance(self.requests or 400, self._minutes(10.0), self.runs or 2),
         ]
 
     def _short(self, target: Target) -> list[Wave]:
         """Small enough for `make test`: the promises are checked, speed is only glanced at."""
-        seconds = self.seconds or 4.0
+        seconds, profile = self.seconds or 3.0, self.profile or "endurance"
         return [
-            *steady(self.users, seconds, self.profile),
-            Wave("correctness", "correctness", 4, requests=8, tokens=24),
-            Wave("join", "join, 32 tokens", 3, tokens=32),
-            climb("rising 1 to 8", (1, 4, 8), seconds, self.profile),
-            Wave("burst", "burst beyond the queue", self._crowd(target), tokens=2),
-            Wave("disconnect", "disconnects", 4, seconds=seconds, profile=self.profile),
+            *steady(self.users, seconds, profile),
+            Wave("correctness", "correctness", 4, requests=8, answer=24),
+            Wave("join", "join, 32 tokens", 3, tokens=32, answer=100),
+            climb("rising 1 to 8", (1, 4, 8), seconds, "brief"),
+            Wave("burst", "burst beyond the queue", self._crowd(target), answer=2),
+            Wave("disconnect", "disconnects", 4, seconds=seconds, profile=profile),
             *endurance(self.requests or 60, self._minutes(0.25), self.runs or 1),
         ]
 
     def _crowd(self, target: Target) -> int:
-        return self.burst or (target.slots or 8) + _QUEUE + 16
+        queue = _QUEUE if target.queue is None else target.queue
+        return self.burst or (target.slots or 8) + queue + 16
 
     def _minutes(self, usual: float) -> float:
         return usual if self.minutes is None else self.minutes
@@ -89,7 +90,7 @@ def steady(users: tuple[int, ...], seconds: float, profile: str) -> list[Wave]:
     ]
 
 
-def climb(name: str, counts: tuple[int, ...], seconds: float, profile: str) -> Wave:
+def climb(name: str, counts: tuple[int, ...], seconds: float, profile: str = "stream") -> Wave:
     """Each of these numbers of users in turn, for so many seconds each."""
     return Wave("rising", name, max(counts), counts=counts, seconds=seconds, profile=profile)
 

@@ -23,6 +23,7 @@ class Target:
     api_key: str | None = None
     context: int | None = None
     slots: int | None = None
+    queue: int | None = None
     words: Words = field(default_factory=Words)
     ignore_eos: bool = False
     logprobs: bool = False
@@ -45,7 +46,8 @@ class Wave:
     `users` is how many there are at most, `seconds` how long each part lasts, `warmup` how many
     seconds (for endurance: which share of the requests) go before what is measured, `requests`
     how many are asked in all where that is what ends the wave, `pace` the least seconds between
-    two rounds, `counts` the numbers of users that a rising wave goes through.
+    two rounds, `counts` the numbers of users that a rising wave goes through; `tokens` and
+    `answer` are the lengths of prompts and answers where the wave doesn't take a profile's.
     """
 
     kind: Kind
@@ -58,6 +60,7 @@ class Wave:
     requests: int = 0
     pace: float = 0.0
     tokens: int = 0
+    answer: int = 0
     counts: tuple[int, ...] = ()
 
 

@@ -28,11 +28,21 @@ class Probed:
     processes: dict[str, int]
 
 
-def probe(name: str, url: str, *, api_key: str | None = None, model: str | None = None) -> Probed:
-    """Asks a running server; raises LoadError when it can't serve a run."""
+def probe(
+    name: str,
+    url: str,
+    *,
+    api_key: str | None = None,
+    model: str | None = None,
+    queue: int | None = None,
+) -> Probed:
+    """Asks a running server; raises LoadError when it can't serve a run.
+
+    `queue` is how many requests may wait, where that is known.
+    """
     try:
         with Client(url, api_key, timeout=120) as client:
-            return _probe(client, Target(name, url, model, api_key))
+            return _probe(client, Target(name, url, model, api_key, queue=queue))
     except ValueError as error:
         raise LoadError(f"{url}: {error}") from error
     except (OSError, http.client.HTTPException) as error:

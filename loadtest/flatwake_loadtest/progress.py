@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.markup import escape
 from rich.text import Text
 
 from .checks import Check, State
@@ -44,7 +44,7 @@ class Progress:
         if kind == "answer":
             self._tokens.append((time.monotonic(), len(event["stamps"])))
         if kind == "mark" and event["phase"] == "end":
-            self._console.print(line(of(record.waves[event["wave"]])))
+            self._console.print(line(of(record.waves[event["wave"]])), soft_wrap=True)
         if self._console.is_terminal:
             self._live.update(self._now(record, sampler))
 
@@ -80,12 +80,16 @@ def line(figures: Figures) -> str:
 
 
 def summary(console: Console, checks: list[Check], holds: bool, growing: list[str]) -> None:
-    """What held and what didn't, those that failed last, where they are read."""
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    for each in sorted(checks, key=lambda each: (not each.passes, each.state is State.FAILS)):
-        mark = _MARKS[each.state] if each.required or each.state is State.HOLDS else "[dim]·[/]"
-        table.add_row(mark, each.about, Text(each.wave, style="dim"), Text(each.detail))
-    console.print(table)
+    """What held, a line a promise; then what didn't, with its figures, where it is read."""
+    held = Counter(each.about for each in checks if each.state is State.HOLDS)
+    for about, times in held.items():
+        console.print(f"{_MARKS[State.HOLDS]} {about}" + (f" ({times} waves)" if times > 1 else ""))
+    for each in sorted(checks, key=lambda each: each.required):
+        if each.state is not State.HOLDS:
+            mark = _MARKS[each.state] if each.required else "[dim]·[/]"
+            where = f", {each.wave}" if each.wave else ""
+            text = escape(f"{each.about}{where}: {each.detail}")
+            console.print(f"{mark} {each.state.value}: {text}", highlight=False, soft_wrap=True)
     if growing:
         console.print(f"[red]{' and '.join(growing)} grows.[/]")
     console.print("[green]Every promise holds.[/]" if holds else "[red]Not every promise holds.[/]")

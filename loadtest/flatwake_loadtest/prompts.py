@@ -58,6 +58,9 @@ PROFILES = {
         Profile("agent", (32, 128), (32, 96), think=(0.0, 0.5), prefix=512, prefixes=4),
         Profile("code", (128, 512), (128, 384), think=(2.0, 8.0), temperature=0.2),
         Profile("endurance", (16, 48), (16, 32)),
+        # Little to read and much to say: what decoding alone is measured with.
+        Profile("stream", (24, 40), (192, 256)),
+        Profile("brief", (24, 40), (48, 64)),
     )
 }
 

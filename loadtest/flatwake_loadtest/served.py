@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from flatwake_service.manifest import ManifestError
@@ -21,11 +23,19 @@ _POLL = 0.25
 _STILL = 600.0  # seconds without progress after which a start has failed
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a server is, and the length of its queue if a manifest says it."""
+
+    url: str
+    queue: int | None = None
+
+
 @contextmanager
-def served(target: str) -> Iterator[str]:
-    """The address of what is to be loaded; a server that was started here ends with the block."""
+def served(target: str, log: Path) -> Iterator[Place]:
+    """What is to be loaded; a server started here writes to `log` and ends with the block."""
     if "://" in target:
-        yield target
+        yield Place(target)
         return
     path = Path(target)
     if not path.exists():
@@ -35,16 +45,18 @@ def served(target: str) -> Iterator[str]:
     except ManifestError as error:
         raise LoadError(str(error)) from error
     url = f"http://127.0.0.1:{server.spec.endpoint.port}"
+    place = Place(url, server.spec.limits.queue)
     if _ready(url):
-        yield url
+        yield place
         return
     command = [str(Path(sys.executable).with_name("flatwake")), "up", target]
-    with subprocess.Popen(command) as process:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as process:
         try:
-            _wait(url, process)
-            yield url
+            _wait(url, process, log)
+            yield place
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # drains, without the wait for a router
 
 
 def _ready(url: str) -> bool:
@@ -55,12 +67,14 @@ def _ready(url: str) -> bool:
         return False
 
 
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until it is ready, for as long as it makes progress."""
     seen, since = None, time.monotonic()
     while not _ready(url):
         if process.poll() is not None:
-            raise LoadError(f"the server ended with {process.returncode} before it was ready")
+            last = log.read_text(errors="replace").strip().splitlines()[-1:]
+            code = process.returncode
+            raise LoadError(f"the server ended with {code} before it was ready: {''.join(last)}")
         progress = _progress(url)
         if progress != seen:
             seen, since = progress, time.monotonic()

@@ -14,7 +14,6 @@ from .stage import Stage, nothing
 from .user import Job
 from .words import codeword
 
-_LONG = 400  # tokens of a stream that others join
 _SETTLED = 20  # tokens after which a stream counts as running
 _DEPTH = 350
 
@@ -59,10 +58,21 @@ def rising(stage: Stage, wave: Wave) -> None:
     stage.source = asking(stage, wave)
     for count in wave.counts:
         stage.fill(count)
-        time.sleep(max(wave.seconds / 5, 1.0))
+        stage.until(flowing(stage, count))
         stage.mark("steady", users=count)
         time.sleep(wave.seconds)
         stage.mark("settle")
+
+
+def flowing(stage: Stage, users: int) -> Callable[[], bool]:
+    """Whether so many users are there and each has got some tokens from now on."""
+    before = stage.seen.copy()
+
+    def condition() -> bool:
+        fresh = stage.seen - before
+        return stage.present == users and sum(fresh[user] >= 3 for user in fresh) >= users
+
+    return condition
 
 
 def join(stage: Stage, wave: Wave) -> None:
@@ -76,7 +86,7 @@ def join(stage: Stage, wave: Wave) -> None:
             return None
         asked.add(user)
         if user < wave.users:
-            prompt = fixed(32, _LONG, seed + user, words)
+            prompt = fixed(32, wave.answer, seed + user, words)
             return Job(stage.target.body(prompt), tag="running")
         prompt = fixed(min(wave.tokens, room), 32, seed + 100, words)
         return Job(stage.target.body(prompt), tag="joiner")
@@ -103,7 +113,7 @@ def burst(stage: Stage, wave: Wave) -> None:
     """All users at once, one short request each; a 429 is obeyed and the request made again."""
 
     def job(user: int) -> Job:
-        prompt = fixed(24, wave.tokens, stage.plan.seed * 1000 + user, stage.target.words)
+        prompt = fixed(24, wave.answer, stage.plan.seed * 1000 + user, stage.target.words)
         return Job(stage.target.body(prompt), obey_retry=True)
 
     once(stage, wave.users, job)
@@ -153,7 +163,7 @@ def _codeword(stage: Stage, wave: Wave, index: int) -> Prompt:
     line = f"The password is {word}. "
     ask = f"{line * 4}Say the password. The password is"
     filler = fixed(16 + 24 * (index % 4), 1, stage.plan.seed + index, stage.target.words)
-    return Prompt((("user", f"{filler.messages[0][1]}. {ask}"),), wave.tokens, 0.0, index)
+    return Prompt((("user", f"{filler.messages[0][1]}. {ask}"),), wave.answer, 0.0, index)
 
 
 def endurance(stage: Stage, wave: Wave) -> None:

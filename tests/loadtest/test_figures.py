@@ -35,8 +35,8 @@ def test_speed_counts_the_tokens_inside_the_steady_part() -> None:
     assert figures.of(wave).aggregate == pytest.approx(200, rel=0.01)
 
 
-def test_only_what_began_in_the_steady_part_counts_for_latency() -> None:
-    slow = answer(sent=0.5, first=3.0)
+def test_only_what_falls_in_the_steady_part_counts_for_latency() -> None:
+    slow = answer(sent=0.5, first=1.0)
     fair = answer(sent=3.0, first=0.2)
     wave = played("steady", [slow, fair], marks=[("steady", 2.0, 2), ("end", 8.0, 0)])
     assert figures.of(wave).first.high == 0.2
