@@ -113,7 +113,9 @@ void check_heads(const Params& p, const Examination& e) {
 
 template <class Params>
 void check_splits(const Params& p, const Examination& e) {
-  e.positive("split_positions", p.split_positions);
+  if (p.split_positions <= 0 || p.split_positions % FW_BLOCK_TOKENS)
+    e.fail("split_positions is " + std::to_string(p.split_positions) + ", wanted whole blocks of " +
+           std::to_string(FW_BLOCK_TOKENS));
   if (p.splits < 1 || p.splits > FW_MAX_SPLITS)
     e.fail("splits is " + std::to_string(p.splits) + ", wanted 1 to " +
            std::to_string(FW_MAX_SPLITS));

@@ -226,7 +226,7 @@ Layer::Layer(Context& context, const fw_weight_view* views, int32_t count, int32
     bytes_ += s.tiles * s.tiling.bytes;
     segments.push_back(s);
   }
-  address_ = context_.memory().allocate(bytes_);
+  address_ = context_.memory().allocate_weights(bytes_);
   auto* next = reinterpret_cast<uint8_t*>(address_);
   for (int32_t i = 0; i < count; ++i) {
     Segment& s = segments[size_t(i)];
@@ -246,7 +246,7 @@ Layer::Layer(Context& context, const fw_weight_view* views, int32_t count, int32
   }
 }
 
-Layer::~Layer() { context_.memory().release(address_); }
+Layer::~Layer() { context_.memory().release_weights(address_); }
 
 fw_linear_info Layer::info() const {
   fw_linear_info info{};

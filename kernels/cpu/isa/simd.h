@@ -82,6 +82,17 @@ inline vi to_int(vf a) {
 #endif
 }
 
+// Lane i is element from[i] of a's lanes, then b's.
+inline vf pick(vf a, vf b, vi from) {
+#if defined(__clang__)
+  vf value;
+  for (int i = 0; i < W; ++i) value[i] = from[i] < W ? a[from[i]] : b[from[i] - W];
+  return value;
+#else
+  return __builtin_shuffle(a, b, from);
+#endif
+}
+
 // In the order of a fixed tree.
 inline float sum(vf a) {
   float lanes[W];
@@ -89,6 +100,39 @@ inline float sum(vf a) {
   for (int step = W / 2; step; step /= 2)
     for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
   return lanes[0];
+}
+
+// Lane i of the result is the sum of rows[i]'s lanes, by the same tree for every i. Overwrites rows.
+inline vf sum_each(vf (&rows)[W]) {
+  for (int step = W / 2; step; step /= 2) {
+    vi keep, turn;
+    for (int i = 0; i < W; ++i) {
+      const bool second = i & step;
+      keep[i] = second ? W + i : i;
+      turn[i] = second ? W + i - step : i + step;
+    }
+    for (int j = 0; j < step; ++j)
+      rows[j] = pick(rows[j], rows[j + step], keep) + pick(rows[j], rows[j + step], turn);
+  }
+  return rows[0];
+}
+
+// rows[i][j] becomes rows[j][i].
+inline void transpose(vf (&rows)[W]) {
+  for (int step = W / 2; step; step /= 2) {
+    vi low, high;
+    for (int i = 0; i < W; ++i) {
+      const bool second = i & step;
+      low[i] = second ? W + i - step : i;
+      high[i] = second ? W + i : i + step;
+    }
+    for (int j = 0; j < W; ++j) {
+      if (j & step) continue;
+      const vf a = rows[j], b = rows[j + step];
+      rows[j] = pick(a, b, low);
+      rows[j + step] = pick(a, b, high);
+    }
+  }
 }
 
 inline float largest(vf a) {
