@@ -199,9 +199,8 @@ def _model(facts: Facts) -> Condition:
     living = _living(facts.pods)
     for pod in living:
         if pod.fault and pod.fault.reason not in DEVICE_REASONS and not pod.ready:
-            if pod.fault.reason is Reason.UNSCHEDULABLE:
-                continue
-            return condition("False", pod.fault.reason, pod.fault.message)
+            status = "Unknown" if pod.fault.reason is Reason.UNSCHEDULABLE else "False"
+            return condition(status, pod.fault.reason, pod.fault.message)
     if not living:
         if facts.desired == 0:
             return condition("Unknown", Reason.SCALED_TO_ZERO, "no pod is wanted: raise replicas")

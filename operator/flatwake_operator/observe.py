@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import httpx
-from flatwake_service.manifest import InferenceServer, ServerStatus, defaults
+from flatwake_service.manifest import InferenceServer, Reason, ServerStatus, defaults
 
 from flatwake_operator import kinds, labels
 from flatwake_operator.api import Api
 from flatwake_operator.errors import ApiError
 from flatwake_operator.kinds import Kind
-from flatwake_operator.pods import Pod, view
+from flatwake_operator.pods import Fault, Pod, view
 from flatwake_operator.settings import Object
 from flatwake_operator.store import Key, Store
 
 STATUS_SECONDS = 2.0
+CREATING_PATIENCE = timedelta(seconds=15)
+"""Volumes take a moment to mount; after this something is missing."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,21 @@ class Observer:
         ]
         views = [view(pod, template, None) for pod in raws]
         reports = await asyncio.gather(*(self._report(pod) for pod in views))
-        return tuple(view(raw, template, report) for raw, report in zip(raws, reports, strict=True))
+        seen = (view(raw, template, report) for raw, report in zip(raws, reports, strict=True))
+        return tuple([await self._explained(pod, key[0]) for pod in seen])
+
+    async def _explained(self, pod: Pod, namespace: str) -> Pod:
+        """Asks for the events of a pod whose containers don't come, as only those say why."""
+        since = pod.creating_since
+        if since is None or datetime.now(UTC) - since < CREATING_PATIENCE:
+            return pod
+        chosen = f"involvedObject.uid={pod.uid},type=Warning"
+        events = (await self.api.list(kinds.EVENT, namespace, fields=chosen)).items
+        if not events:
+            return pod
+        newest = max(events, key=lambda event: str(event.get("lastTimestamp")))
+        text = f"pod {pod.name}: {newest.get('message', '')}"
+        return replace(pod, fault=Fault(Reason.CONTAINER_CONFIG, text))
 
     async def _report(self, pod: Pod) -> ServerStatus | None:
         known = self.reports.get(pod.uid)

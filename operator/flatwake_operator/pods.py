@@ -23,6 +23,7 @@ class Pod:
 
     current: of the Deployment's present template. report: its own /status, None if unknown.
     unschedulable_since: when the scheduler first found no node for it.
+    creating_since: when it got its node, if no container has started there yet.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Pod:
     fault: Fault | None
     report: ServerStatus | None = None
     unschedulable_since: datetime | None = None
+    creating_since: datetime | None = None
     restarts: int = 0
 
 
@@ -73,8 +75,16 @@ def view(pod: Object, template: Object | None, report: ServerStatus | None) -> P
         unschedulable_since=(
             datetime.fromisoformat(scheduled["lastTransitionTime"]) if unschedulable else None
         ),
+        creating_since=_creating_since(scheduled, containers),
         restarts=sum(container.get("restartCount", 0) for container in containers),
     )
+
+
+def _creating_since(scheduled: Object, containers: list[Object]) -> datetime | None:
+    waits = {((c.get("state") or {}).get("waiting") or {}).get("reason") for c in containers}
+    if scheduled.get("status") != "True" or not waits <= {"ContainerCreating", "PodInitializing"}:
+        return None
+    return datetime.fromisoformat(scheduled["lastTransitionTime"])
 
 
 def _is_of(pod: Object, template: Object) -> bool:

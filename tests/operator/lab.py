@@ -203,3 +203,36 @@ class Lab:
 
 class Killed(BaseException):
     """The process died at this write."""
+
+
+def stuck_pod(lab: Lab, name: str = "stuck") -> None:
+    """A pod whose containers don't come, and the kubelet's event that says why."""
+    lab.create(name)
+    lab.settle(name)
+    made = lab.pod(f"{name}-pod", name)
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    waiting = {"name": "fetch", "state": {"waiting": {"reason": "PodInitializing"}}}
+    container = {"restartCount": 0, "ready": False, "image": "x", "imageID": "", **waiting}
+    lab.pod_status(
+        f"{name}-pod",
+        {"phase": "Pending", "conditions": [scheduled], "initContainerStatuses": [container]},
+    )
+    event = {
+        "metadata": {"name": f"{name}-mount"},
+        "involvedObject": {
+            "kind": "Pod",
+            "name": f"{name}-pod",
+            "namespace": lab.namespace,
+            "uid": made["metadata"]["uid"],
+        },
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": 'MountVolume.SetUp failed: configmap "extra" not found',
+        "lastTimestamp": "2026-01-01T00:00:20Z",
+    }
+    lab.ok("POST", kinds.EVENT.path(lab.namespace), event)
+    lab.settle(name)

@@ -159,6 +159,11 @@ NOT_READY: list[Any] = [
         id="no free device, seen by the scheduler alone",
     ),
     pytest.param(
+        replace(SERVING, deployment=deployment(0), pods=(waiting(),)),
+        {"ModelReady": ("Unknown", "Unschedulable"), "Ready": ("False", "Unschedulable")},
+        id="a pod without a node, for another reason than its device",
+    ),
+    pytest.param(
         replace(
             SERVING,
             decision=HIP,

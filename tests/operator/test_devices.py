@@ -9,7 +9,7 @@ from apiserver import ApiServer
 from flatwake_operator import devices, kinds
 from flatwake_operator.settings import Object
 from flatwake_service.manifest import parse
-from lab import Lab
+from lab import Lab, stuck_pod
 
 SURGE = {"maxSurge": 1, "maxUnavailable": 0}
 REPLACE = {"maxSurge": 0, "maxUnavailable": 1}
@@ -171,6 +171,14 @@ def test_a_device_that_turns_unhealthy_shows(there: Devices) -> None:
     assert there.lab.condition("AcceleratorReady") == ("False", "DeviceUnhealthy")
     message = there.lab.conditions()["AcceleratorReady"]["message"]
     assert f"1 of 2 {there.resource} unhealthy" in message
+
+
+def test_a_pod_whose_volume_is_missing_says_so(api: ApiServer) -> None:
+    lab = Lab(api)
+    stuck_pod(lab)
+    assert lab.condition("ModelReady", "stuck") == ("False", "ContainerConfig")
+    assert 'configmap "extra" not found' in lab.conditions("stuck")["ModelReady"]["message"]
+    lab.close()
 
 
 def test_an_image_that_isnt_there_is_asked_for(api: ApiServer) -> None:

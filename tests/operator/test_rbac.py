@@ -9,7 +9,7 @@ import pytest
 import yaml
 from apiserver import ApiServer
 from flatwake_operator import kinds
-from lab import Lab
+from lab import Lab, stuck_pod
 
 NAMES = Path(__file__).parents[2] / "charts/flatwake/templates/_names.tpl"
 NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
@@ -75,6 +75,7 @@ def test_the_rules_are_enough_and_no_more(lab: Lab, status_server: Any) -> None:
     _drift(lab, status_server)
     lab.create("device", accelerator={"backend": "Auto"})  # counts nodes' devices
     lab.settle("device")
+    stuck_pod(lab)
     used = set(lab.all_calls())
     # Server-side apply is one verb on the wire, and asks for create where there is nothing yet.
     used |= {("create", resource) for verb, resource in used if verb == "patch"}
