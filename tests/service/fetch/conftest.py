@@ -11,13 +11,20 @@ import pytest
 from file_server import FileServer, serving
 from flatwake_service.weights import download
 
+CLIENT = httpx.Client
 CERTIFICATES = ssl.create_default_context()
 
 
 @pytest.fixture(autouse=True)
 def _certificates_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading the certificates takes longer than the rest of a test."""
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, verify=CERTIFICATES))
+    monkeypatch.setattr(httpx, "Client", partial(CLIENT, verify=CERTIFICATES))
+
+
+@pytest.fixture
+def real_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates as the environment has them."""
+    monkeypatch.setattr(httpx, "Client", CLIENT)
 
 
 @pytest.fixture

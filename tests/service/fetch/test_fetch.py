@@ -21,7 +21,7 @@ from typing import Any
 import fetch_child
 import numpy as np
 import pytest
-from file_server import Fault, FileServer
+from file_server import CERTIFICATE, Fault, FileServer, serving
 from flatwake_service.errors import (
     CacheFull,
     CacheUnwritable,
@@ -181,6 +181,40 @@ def test_an_unwritable_cache_is_named(source: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CacheUnwritable, match="file"):
         fetch(source, digest=DIGEST, cache=tmp_path / "file" / "cache")
+
+
+@pytest.mark.usefixtures("real_certificates")
+def test_an_authority_of_the_user_s_own_is_trusted_by_ssl_cert_file(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tls=True) as server:
+        server.files["/m.gguf"] = DATA
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+        with pytest.raises(FetchError, match=r"CERTIFICATE_VERIFY_FAILED.*with SSL_CERT_FILE"):
+            fetch(f"{server.url}/m.gguf", cache=cache)
+        monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+        assert fetch(f"{server.url}/m.gguf", cache=cache).digest == DIGEST
+
+
+@pytest.mark.usefixtures("real_certificates")
+def test_a_redirect_from_https_to_http_is_refused(
+    server: FileServer, source: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    with serving(tls=True) as secure:
+        secure.faults = [Fault(status=302, headers={"Location": source})]
+        with pytest.raises(FetchError, match="redirects from https to http"):
+            fetch(f"{secure.url}/m.gguf", cache=cache)
+
+
+def test_a_proxy_is_used_where_the_environment_names_one(
+    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.setenv("no_proxy", "")
+    server.files["http://models.example/m.gguf"] = DATA
+    assert fetch("http://models.example/m.gguf", digest=DIGEST, cache=cache).digest == DIGEST
 
 
 # Several processes, and their deaths -------------------------------------------------------------

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 @dataclass
@@ -63,8 +65,12 @@ class FileServer:
         return sum(seen.sent for seen in self.seen)
 
 
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
+"""Self-signed, with its key, for localhost and 127.0.0.1: for tests alone."""
+
+
 @contextmanager
-def serving() -> Iterator[FileServer]:
+def serving(*, tls: bool = False) -> Iterator[FileServer]:
     """A server on a free port of 127.0.0.1."""
     files = FileServer()
 
@@ -73,7 +79,14 @@ def serving() -> Iterator[FileServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    files.url = f"http://127.0.0.1:{server.server_address[1]}"
+    scheme = "https" if tls else "http"
+    files.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -93,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def handle(self) -> None:
-        with suppress(ConnectionError):  # a client may be killed at any time
+        with suppress(ConnectionError, ssl.SSLError):  # a client may go away at any time
             super().handle()
 
     def do_GET(self) -> None:
