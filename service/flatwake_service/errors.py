@@ -7,6 +7,7 @@
     ├── SourceError          a model's source can't be read as one (bad arguments, exit code 2)
     ├── FetchError           a source couldn't be fetched
     │   └── SourceNotFound, SourceDenied, DigestMismatch, NoProgress, CacheFull, CacheUnwritable
+    ├── PortInUse            a port to listen on can't be had
     └── TextError            tokenizer, chat template or text of a request
         ├── TokenizerError       the model's tokenizer is missing, damaged or unknown
         ├── TemplateError        the chat template failed on these messages
@@ -102,6 +103,12 @@ class CacheUnwritable(FetchError):
     """The cache's folder can't be made or written."""
 
     reason = "CacheUnwritable"
+
+
+class PortInUse(FlatwakeError):
+    """A port to listen on can't be had."""
+
+    reason = "PortInUse"
 
 
 class TextError(FlatwakeError):

@@ -6,7 +6,9 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ from flatwake_service.manifest import defaults
 
 if TYPE_CHECKING:
     from flatwake_service.errors import FlatwakeError
+    from flatwake_service.manifest import ServerStatus
     from flatwake_service.weights.fetch import Fetched, Progress
 
 app = typer.Typer(add_completion=False)
@@ -45,6 +48,9 @@ def fetch(
             help="The longest time without a new byte.",
         ),
     ] = defaults.STARTUP_TIMEOUT,
+    status_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Answer /status there meanwhile.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Bring a model into the cache, or find it there; print its path and digest.
@@ -55,16 +61,18 @@ def fetch(
     from flatwake_service.errors import FlatwakeError
     from flatwake_service.weights.fetch import fetch as bring
 
+    state = _State(source)
     try:
-        revision, pinned = _pinned(pinned_dir, source)
-        with _progress() as progress:
+        state.revision, pinned = _pinned(pinned_dir, source)
+        state.digest = digest or pinned
+        with _answering(status_port, state), _progress() as show:
             fetched = bring(
                 source,
-                revision=revision,
-                digest=digest or pinned,
+                revision=state.revision,
+                digest=state.digest,
                 cache=cache,
                 token=_token(token_file),
-                progress=progress,
+                progress=state.watched(show),
                 stall_timeout=stall_timeout,
             )
     except FlatwakeError as error:
@@ -73,6 +81,54 @@ def fetch(
         print("flatwake fetch: stopped; the next fetch goes on from here", file=sys.stderr)
         raise SystemExit(130) from None
     _print(fetched, as_json)
+
+
+@dataclass
+class _State:
+    """What `/status` says."""
+
+    source: str
+    revision: str | None = None
+    digest: str | None = None
+    done: int = 0
+    total: int | None = None
+
+    def watched(self, show: Progress) -> Progress:
+        def progress(done: int, total: int | None) -> None:
+            self.done, self.total = done, total
+            show(done, total)
+
+        return progress
+
+    def status(self) -> ServerStatus:
+        from flatwake_service.manifest import ModelStatus, Phase, Reason, ServerStatus
+
+        return ServerStatus(
+            phase=Phase.FETCHING,
+            reason=Reason.FETCHING,
+            message=f"fetching {self.source}",
+            model=ModelStatus(
+                source=self.source,
+                revision=self.revision,
+                digest=self.digest,
+                bytes_done=self.done,
+                bytes_total=self.total,
+            ),
+            version=_version(),
+        )
+
+
+def _answering(port: int | None, state: _State) -> AbstractContextManager[int | None]:
+    from flatwake_service.cli.status import answering
+
+    return nullcontext() if port is None else answering(port, state.status)
+
+
+def _version() -> str | None:
+    try:
+        return version("flatwake")
+    except PackageNotFoundError:
+        return None
 
 
 def report(error: FlatwakeError, command: str) -> int:

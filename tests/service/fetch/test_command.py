@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from pathlib import Path
 
+import httpx
 import pytest
 from file_server import Fault, FileServer
 from flatwake_service import errors
 from flatwake_service.cli import fetch as command
-from flatwake_service.manifest import Reason
+from flatwake_service.manifest import Phase, Reason, ServerStatus
 from flatwake_service.manifest.sources import parse_source
 from typer.testing import CliRunner, Result
 
@@ -118,6 +120,46 @@ def test_a_token_file_is_read_and_may_be_absent(
     server.files["/n.gguf"] = DATA
     run(f"{server.url}/n.gguf", "--digest", DIGEST, "--token-file", str(token))
     assert [r.headers["Authorization"] for r in server.seen] == [None, "Bearer t0ken"]
+
+
+def test_status_tells_how_far_it_is_while_it_fetches(
+    server: FileServer, source: str, run: Run
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answers: list[httpx.Response] = []
+
+    def ask(path: str, sent: int) -> None:
+        if not answers and sent > 4000:
+            answers.extend(
+                httpx.get(f"http://127.0.0.1:{port}/{what}", trust_env=False)
+                for what in ("status", "other")
+            )
+
+    server.block = 1000
+    server.on_sent = ask
+    result = run(source, "--digest", DIGEST, "--status-port", str(port))
+    assert result.exit_code == 0, result.output
+    status = ServerStatus.model_validate_json(answers[0].content)
+    assert (status.phase, status.reason) == (Phase.FETCHING, Reason.FETCHING)
+    assert (status.model.source, status.model.digest) == (source, DIGEST)
+    assert status.model.bytes_done is not None
+    assert status.model.bytes_done <= len(DATA)
+    assert answers[1].status_code == 404
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/status", trust_env=False)
+
+
+def test_a_status_port_in_use_is_named(source: str, run: Run, termination: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = run(source, "--digest", DIGEST, "--status-port", port)
+    assert result.exit_code == 1
+    assert f"port {port}: Address already in use" in result.stderr
+    assert json.loads(termination.read_text())["reason"] == "PortInUse"
 
 
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
