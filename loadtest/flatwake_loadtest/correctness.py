@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .checks import Check, State, check
 from .record import Played
-from .stream import Answer
+from .stream import UNFIT, Answer
 from .words import codeword
 
 
@@ -16,6 +16,8 @@ def checks(played: Played, seed: int) -> list[Check]:
         found += [_own_words(played, seed), _exact(played)]
     if played.wave.kind == "burst":
         found.append(_burst(played))
+    if played.wave.kind == "faults":
+        found.append(_refusals(played))
     return found
 
 
@@ -29,7 +31,7 @@ def _served(played: Played) -> Check:
     wrong = [
         f"{answer.outcome} (status {answer.status}): {answer.error or 'no reason given'}"
         for answer in played.answers
-        if answer.outcome not in fine
+        if answer.outcome not in fine and answer.tag not in UNFIT
     ]
     right = f"{len(played.answers)} requests"
     return check("every request ends as it should", played.wave.name, wrong, right)
@@ -84,6 +86,18 @@ def _exact(played: Played) -> Check:
     ]
     right = f"{sum(answer.tokens for answer in counted)} tokens in {len(counted)} streams"
     return check(about, played.wave.name, wrong, right)
+
+
+def _refusals(played: Played) -> Check:
+    """A malformed body and a prompt beyond the context are the client's fault: 4xx and a reason."""
+    unfit = [answer for answer in played.answers if answer.tag in UNFIT]
+    wrong = [
+        f"{answer.tag}: status {answer.status}, {answer.error or 'no reason given'}"
+        for answer in unfit
+        if not (400 <= answer.status < 500 and answer.error)
+    ]
+    right = f"{len(unfit)} refused"
+    return check("what can't be served is refused with a reason", played.wave.name, wrong, right)
 
 
 def _burst(played: Played) -> Check:

@@ -30,7 +30,10 @@ def gained(before: Scrape, after: Scrape, name: str) -> float:
 
 
 def _requests(played: Played, before: Scrape, after: Scrape) -> Check:
-    ours = Counter(answer.outcome for answer in played.answers)
+    # Whatever the client is refused with a 4xx, a full queue or a bad body, is a rejection.
+    ours = Counter(
+        "rejected" if 400 <= answer.status < 500 else answer.outcome for answer in played.answers
+    )
     old, new = before.by("requests_total", "outcome"), after.by("requests_total", "outcome")
     theirs = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in {*old, *new}}
     wrong: list[str] = []
@@ -60,7 +63,7 @@ def _tokens(played: Played, before: Scrape, after: Scrape) -> Check:
         wrong.append(f"generated {generated:.0f} ≠ reported {reported:.0f} + {discarded:.0f}")
     usage = sum(answer.usage_completion or 0 for answer in played.answers)
     seen = sum(answer.tokens for answer in played.answers)
-    if all(answer.complete or answer.outcome == "rejected" for answer in played.answers):
+    if all(answer.complete or 400 <= answer.status < 500 for answer in played.answers):
         if usage != reported:
             wrong.append(f"usage says {usage} tokens, the engine reported {reported:.0f}")
         asked = sum(answer.usage_prompt or 0 for answer in played.answers)

@@ -56,6 +56,7 @@ class Order:
             *steady((32,) if 32 not in self.users else (), seconds, profile),
             Wave("burst", "burst beyond the queue", self._crowd(target), answer=4),
             Wave("disconnect", "disconnects", 8, seconds=seconds, profile=profile),
+            Wave("faults", "faults among users", 4, requests=24, answer=32),
             *endurance(self.requests or 400, self._minutes(10.0), self.runs or 2),
         ]
 
@@ -69,7 +70,8 @@ class Order:
             climb("rising 1 to 8", (1, 4, 8), seconds, "brief"),
             Wave("burst", "burst beyond the queue", self._crowd(target), answer=2),
             Wave("disconnect", "disconnects", 4, seconds=seconds, profile=profile),
-            *endurance(self.requests or 60, self._minutes(0.25), self.runs or 1),
+            Wave("faults", "faults among users", 4, requests=12, answer=16),
+            *endurance(self.requests or 48, self._minutes(0.2), self.runs or 1),
         ]
 
     def _crowd(self, target: Target) -> int:

@@ -83,6 +83,8 @@ def _verdict(report: Json) -> str:
         lines.insert(0, f"What grows: {', '.join(report['growing'])}.")
     elif report["flatness"] == "flat":
         lines.append("Memory is flat.")
+    elif report["memory"]["verdicts"]:
+        lines.append("Nothing is seen to grow; whether memory is flat takes a longer run.")
     body = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return f'<div class="verdict {kind}"><strong>{escape(head)}</strong>{body}</div>'
 
@@ -127,15 +129,15 @@ def _outcomes(wave: Json) -> str:
 
 
 _WAVES = (
-    Column("Wave", lambda wave: str(wave["name"]), "wide"),
+    Column("Wave", lambda wave: str(wave["name"]), "name"),
     Column("Requests", _outcomes, "t"),
     Column("tokens/s", _speed("tokens_per_second")),
-    Column("a user", _speed("tokens_per_second_per_user")),
+    Column("tokens/s a user", _speed("tokens_per_second_per_user")),
     Column("First token p50, ms", _ms("time_to_first_token", "p50_ms")),
-    Column("p99", _ms("time_to_first_token", "p99_ms")),
+    Column("First token p99", _ms("time_to_first_token", "p99_ms")),
     Column("Gap mean, ms", _ms("inter_token", "mean_ms")),
-    Column("p99", _ms("inter_token", "p99_ms")),
-    Column("p99.9", _ms("inter_token", "p99.9_ms")),
+    Column("Gap p99", _ms("inter_token", "p99_ms")),
+    Column("Gap p99.9", _ms("inter_token", "p99.9_ms")),
 )
 
 
@@ -169,14 +171,14 @@ def _latencies(report: Json) -> str:
 
 def _memory(report: Json) -> str:
     columns = (
-        Column("What", lambda each: f"{each['process']} {each['kind']}, {each['wave']}", "wide"),
+        Column("What", lambda each: f"{each['process']} {each['kind']}, {each['wave']}", "name"),
         Column("Verdict", lambda each: str(each["flatness"]), "mark"),
         Column("per 1,000 requests", lambda each: _interval(each, "per_1000_requests")),
         Column("per hour", lambda each: _interval(each, "per_hour")),
-        Column("Bound", lambda each: quantity(each["bound"]["limit"], each["unit"])),
+        Column("Bound", _bound),
         Column("Why", lambda each: str(each["reason"]), "wide"),
     )
-    verdicts = report["memory"]["verdicts"]
+    verdicts = sorted(report["memory"]["verdicts"], key=lambda each: each["gate"] == "report")
     if not report["memory"]["series"]:
         return _section("Memory", "<p>The server shows none, and its processes aren't here.</p>")
     body = "".join(f"<p>{escape(name)}</p>{_plot(plot)}" for name, plot in plots.memory(report))
@@ -184,6 +186,11 @@ def _memory(report: Json) -> str:
         text = "Slopes after warm-up, with 95 % intervals. Flat: the upper end is under the bound."
         body += f"<p>{text}</p>" + _table(columns, verdicts, lambda each: _FLAT[each["flatness"]])
     return _section("Memory", body)
+
+
+def _bound(each: Json) -> str:
+    limit = quantity(each["bound"]["limit"], each["unit"])
+    return f"{limit}, reported" if each["gate"] == "report" else limit
 
 
 def _interval(each: Json, field: str) -> str:
@@ -206,7 +213,7 @@ def _shapes(report: Json) -> str:
     joins = [wave for wave in report["waves"] if "join_ttft_ms" in wave]
     if joins:
         columns = (
-            Column("A user joins three", lambda wave: str(wave["name"]), "wide"),
+            Column("A user joins three", lambda wave: str(wave["name"]), "name"),
             Column("Prompt, tokens", lambda wave: str(wave["join_prompt_tokens"] or "")),
             Column("Its first token, ms", lambda wave: f"{wave['join_ttft_ms']:.1f}"),
             Column("Others' largest gap, ms", lambda wave: f"{wave['others_largest_gap_ms']:.1f}"),
@@ -219,7 +226,7 @@ def _shapes(report: Json) -> str:
 def _checks(report: Json) -> str:
     columns = (
         Column("State", lambda each: _MARKS[each["state"]], "mark"),
-        Column("Promise", lambda each: str(each["about"]), "wide"),
+        Column("Promise", lambda each: str(each["about"]), "name"),
         Column("Wave", lambda each: str(each["wave"]), "t"),
         Column("", lambda each: "" if each["required"] else "reported", "t"),
         Column("Detail", lambda each: str(each["detail"]), "wide"),
@@ -235,6 +242,8 @@ def _conditions(report: Json) -> str:
     rows = {
         "Command": report["command"],
         "Machine": report["machine"],
+        "Load average": " → ".join(f"{each:.1f}" for each in report["load_average"])
+        + " while this ran; above the number of cores, speeds are the machine's, not the server's",
         "Commit": report["commit"] or "not a checkout",
         "Versions": ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
         "Seed": report["seed"],

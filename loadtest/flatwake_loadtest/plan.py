@@ -9,7 +9,7 @@ from .prompts import PROFILES, Profile, Prompt, Words
 from .stream import Json
 
 Kind = Literal[
-    "steady", "correctness", "join", "depth", "rising", "burst", "disconnect", "endurance"
+    "steady", "correctness", "join", "depth", "rising", "burst", "disconnect", "faults", "endurance"
 ]
 
 

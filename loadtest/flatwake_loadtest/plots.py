@@ -70,7 +70,8 @@ def latency(report: Json, curve: str, title: str) -> go.Figure:
 def memory(report: Json) -> Iterator[tuple[str, go.Figure]]:
     """For each process, what it holds over time, and the fitted slope where it was judged."""
     for series in report["memory"]["series"]:
-        if series["kind"] not in ("rss", "device") or not any(series["values"]):
+        moves = len(set(series["values"])) > 1  # a line that never moves says nothing
+        if series["kind"] not in ("rss", "device") or not moves:
             continue
         plot = figure("seconds into the run", "MB", 300)
         seconds, values = np.array(series["seconds"]), np.array(series["values"]) / 1e6

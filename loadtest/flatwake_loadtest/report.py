@@ -45,7 +45,7 @@ def build(session: Session, probed: Sequence[Probed], bounds: Bounds, command: s
     figures = [wave_figures.of(played) for played in record.played]
     judged = promises.verdicts(record, session.samples, bounds)
     checks = promises.checks(record, figures, judged, bounds)
-    gated = [each.verdict for each in judged if each.gate != "report"]
+    gated = [each.verdict for each in judged if each.gate == "flat"]
     start = min((played.begin for played in record.played), default=0.0)
     report: Json = {
         "schema": SCHEMA,
@@ -56,6 +56,7 @@ def build(session: Session, probed: Sequence[Probed], bounds: Bounds, command: s
         "command": command,
         "seed": record.plan.seed,
         "seconds": round(session.seconds, 1),
+        "load_average": [round(each, 2) for each in session.load_average],
         "targets": [_target(each) for each in probed],
         "holds": all(each.passes for each in checks),
         "flatness": worst(gated).value if gated else Flatness.NOT_SHOWN.value,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ class Session:
     samples: list[Sample]
     seconds: float
     sampling_errors: int
+    load_average: tuple[float, float]  # of the machine, over a minute, before and at the end
 
 
 def play(plan: Plan, processes: Mapping[str, int], watch: Watch) -> Session:
@@ -44,13 +46,19 @@ def play(plan: Plan, processes: Mapping[str, int], watch: Watch) -> Session:
         interval=interval(plan.waves),
         requests=lambda: record.ended,
     )
-    began = time.monotonic()
+    began, load = time.monotonic(), os.getloadavg()[0]
     sampler.start()
     try:
         _drive(plan, lambda event: _take(record, event, sampler, watch))
     finally:
         sampler.stop()
-    return Session(record, sampler.samples, time.monotonic() - began, sampler.errors)
+    return Session(
+        record=record,
+        samples=sampler.samples,
+        seconds=time.monotonic() - began,
+        sampling_errors=sampler.errors,
+        load_average=(load, os.getloadavg()[0]),
+    )
 
 
 def interval(waves: tuple[Wave, ...]) -> float:

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 Json = dict[str, Any]  # a body as JSON gives it: only the fields that are read are known
 
+# Tags of requests that no server can serve: to refuse them is right.
+UNFIT = ("malformed", "oversized")
 _RECEIVE = 65536
 _NO_ANSWER = (OSError, http.client.HTTPException)
 
@@ -113,7 +115,7 @@ class Client:
 
     def chat(
         self,
-        body: Json,
+        body: Json | bytes,
         *,
         abort_after: int | None = None,
         stall: float = 0.0,

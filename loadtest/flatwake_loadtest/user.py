@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from locust import User, task  # first: it patches the interpreter for gevent
 from locust.exception import StopUser
 
-from .stream import Answer, Client, Json
+from .stream import UNFIT, Answer, Client, Json
 
 if TYPE_CHECKING:
     from .stage import Stage, Theatre
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """One request of one user; `tag` says what it is for, `abort_after` when the user goes away."""
+    """One request of one user; `tag` says what it is for, `abort_after` when the user goes away.
 
-    body: Json
+    A body in bytes is sent as it is, for servers must bear those too.
+    """
+
+    body: Json | bytes
     think: float = 0.0
     abort_after: int | None = None
     stall: float = 0.0
@@ -70,7 +73,8 @@ class StreamUser(User):
         )
         answer.user, answer.tag = self.number, job.tag
         self.stage.record(answer)
-        failure = None if answer.complete or answer.outcome == "cancelled" else answer.error
+        fine = answer.complete or answer.outcome == "cancelled" or answer.tag in UNFIT
+        failure = None if fine else answer.error
         self.environment.events.request.fire(  # type: ignore[no-untyped-call]
             request_type="chat",
             name=self.stage.wave.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from .words import codeword
 
 _SETTLED = 20  # tokens after which a stream counts as running
 _DEPTH = 350
+_STALL = 2.0  # seconds for which a reader doesn't read
 
 
 def play(stage: Stage, wave: Wave) -> None:
@@ -194,6 +196,31 @@ def endurance(stage: Stage, wave: Wave) -> None:
         tickets.put(False)
 
 
+def faults(stage: Stage, wave: Wave) -> None:
+    """Malformed bodies, prompts beyond the context and a stalled reader among ordinary users."""
+    target, words = stage.target, stage.target.words
+    prompts = [fixed(32, wave.answer, stage.plan.seed + n, words) for n in range(wave.requests)]
+    too_long = fixed(2 * (target.context or 100_000), 4, stage.plan.seed, words)
+    whole = json.dumps(target.body(prompts[0])).encode()
+
+    def alone(index: int) -> Job:
+        return Job(target.body(prompts[4 * index]), tag=f"alone:{4 * index}")
+
+    def mixed(index: int) -> Job:
+        match index % 4:
+            case 1:
+                return Job(whole[: len(whole) // 2], tag="malformed")
+            case 2:
+                return Job(target.body(too_long), tag="oversized")
+            case 3:
+                return Job(target.body(prompts[index]), stall=_STALL, tag="stalled")
+        return Job(target.body(prompts[index]), tag=f"together:{index}")
+
+    shared(stage, 1, -(-wave.requests // 4), alone)
+    stage.mark("faults")
+    shared(stage, wave.users, wave.requests, mixed)
+
+
 def once(stage: Stage, users: int, job: Callable[[int], Job]) -> None:
     """So many users with one request each, all at once."""
     shared(stage, users, users, job)
@@ -224,5 +251,6 @@ WAVES: dict[Kind, Callable[[Stage, Wave], None]] = {
     "burst": burst,
     "disconnect": disconnect,
     "correctness": correctness,
+    "faults": faults,
     "endurance": endurance,
 }

@@ -80,9 +80,11 @@ class Fake:
             body = json.loads(raw)
             prompt = " ".join(message["content"] for message in body["messages"])
         except (ValueError, KeyError, TypeError):
+            self.outcomes["rejected"] += 1
             await plain(writer, 400, json.dumps({"error": {"message": "malformed body"}}))
             return
         if len(prompt.split()) + 8 > self.options.context:
+            self.outcomes["rejected"] += 1
             message = f"maximum context length is {self.options.context} tokens"
             await plain(writer, 400, json.dumps({"error": {"message": message}}))
             return

@@ -51,7 +51,7 @@ def test_the_report_has_every_wave_with_its_figures(good: tuple[int, Json, Path]
     waves = {wave["name"]: wave for wave in report["waves"]}
     assert list(waves) == [
         "1 user", "4 users", "8 users", "correctness", "join, 32 tokens", "rising 1 to 8",
-        "burst beyond the queue", "disconnects", "endurance",
+        "burst beyond the queue", "disconnects", "faults among users", "endurance",
     ]  # fmt: skip
     one, eight = waves["1 user"], waves["8 users"]
     # The fake gives each stream 150 tokens/s, a little less in company.
