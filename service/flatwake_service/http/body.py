@@ -89,7 +89,8 @@ def _fields(described: type[msgspec.Struct]) -> dict[str, inspect.Type]:
 
 
 def _clean(value: Any, declared: inspect.Type, path: str, unknown: Unknown) -> None:
-    """Drops nulls (absent) and unknown fields from what structs will be made of, in place."""
+    """Drops nulls (absent) and unknown fields from what structs will be made of, and makes
+    integers of whole numbers, in place."""
     if isinstance(value, dict):
         struct = _member(declared, inspect.StructType)
         if struct is None:
@@ -105,12 +106,25 @@ def _clean(value: Any, declared: inspect.Type, path: str, unknown: Unknown) -> N
         for name, inner in value.items():
             if isinstance(inner, (dict, list)):
                 _clean(inner, fields[name], f"{path}.{name}" if path else name, unknown)
-    elif isinstance(value, list):
-        array = _member(declared, inspect.ListType)
-        if array is None or _member(array.item_type, inspect.StructType) is None:
-            return
-        for index, inner in enumerate(value):
-            _clean(inner, array.item_type, f"{path}[{index}]", unknown)
+            elif isinstance(inner, float):
+                value[name] = _whole(inner, fields[name])
+    elif isinstance(value, list) and (array := _member(declared, inspect.ListType)) is not None:
+        _clean_list(value, array.item_type, path, unknown)
+
+
+def _clean_list(value: list[Any], item: inspect.Type, path: str, unknown: Unknown) -> None:
+    nested = _member(item, inspect.StructType) or _member(item, inspect.ListType)
+    for index, inner in enumerate(value):
+        if isinstance(inner, float):
+            value[index] = _whole(inner, item)
+        elif nested is not None and isinstance(inner, (dict, list)):
+            _clean(inner, item, f"{path}[{index}]", unknown)
+
+
+def _whole(value: float, declared: inspect.Type) -> float | int:
+    """JSON has one kind of number: 5.0 is an integer, and some clients write it so."""
+    wants_int = _member(declared, inspect.IntType) and not _member(declared, inspect.FloatType)
+    return int(value) if wants_int and value.is_integer() else value
 
 
 def _check_tag(value: dict[str, Any], struct: inspect.StructType, path: str) -> None:

@@ -189,6 +189,7 @@ def test_what_asks_for_nothing_else_is_fine(served: Served) -> None:
         absent_and_unknown=None,
         modalities=["text"],
         top_k=-1,
+        max_tokens=10.0,
         model=None,
     )
     assert response.status_code == 200, response.text
