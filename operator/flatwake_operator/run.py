@@ -7,6 +7,7 @@ import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Any, cast
 
 import kopf
 
@@ -120,6 +121,8 @@ async def _watch(registry: kopf.OperatorRegistry, options: Options, stop: asynci
     """kopf, with everything off but watching."""
     await kopf.operator(
         registry=registry,
+        # Else kopf asks for the user's name, and a pod's user has none.
+        identity=cast(Any, options.identity),
         settings=watch_settings(),
         standalone=True,
         clusterwide=not options.namespaces,
