@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from flatwake_service.errors import FlatwakeError
+from flatwake_service.errors import FlatwakeError, PortInUse
 from flatwake_service.http import app
 from flatwake_service.http.drain import Drain
 from flatwake_service.http.engine import Engine, EngineEnded
@@ -37,12 +37,6 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 Load = Callable[[], Language]
 Start = Callable[[Language], Awaitable[Engine]]
-
-
-class PortInUse(FlatwakeError):
-    """The address can't be listened on."""
-
-    reason = Reason.PORT_IN_USE.value
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,0 +1,138 @@
+"""`flatwake doctor`: what this machine can run, what is missing, and the cure."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+BACKENDS = ("cpu", "hip", "reference", "emulation")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`ok` None: neither good nor bad. `cure` is what to do when it isn't ok."""
+
+    name: str
+    ok: bool | None
+    text: str
+    cure: str = ""
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Look at this machine: processor, memory, GPUs, kernel libraries, packages.
+
+    Exits 1 when nothing here can serve at a useful speed.
+    """
+    from flatwake_service.cli import backends, machine
+
+    usable = {name: backends.unavailable(name) for name in BACKENDS}
+    facts: dict[str, Any] = {
+        "cpu": machine.cpu(),
+        "memory": machine.memory(),
+        "devices": machine.devices(),
+        "packages": machine.packages(),
+        "backends": usable,
+    }
+    findings = examine(facts)
+    if as_json:
+        print(json.dumps({**facts, "findings": [asdict(f) for f in findings]}, indent=2))
+    else:
+        _print(findings)
+    raise typer.Exit(0 if usable["hip"] is None or usable["cpu"] is None else 1)
+
+
+def examine(facts: dict[str, Any]) -> list[Finding]:
+    """Facts into findings; touches nothing."""
+    return [
+        _platform(facts["cpu"]),
+        _cpu(facts["cpu"]),
+        _memory(facts["memory"]),
+        *_gpu(facts["devices"], facts["backends"]["hip"]),
+        *(_backend(name, missing) for name, missing in facts["backends"].items()),
+        *(_extra(extra, found) for extra, found in facts["packages"].items()),
+    ]
+
+
+def _platform(cpu: dict[str, Any]) -> Finding:
+    system, architecture = platform.system(), cpu["architecture"]
+    ok = system == "Linux" and architecture in ("x86_64", "aarch64")
+    text = f"{system} on {architecture}, Python {platform.python_version()}"
+    return Finding("platform", ok, text, "flatwake runs on Linux on x86-64 or aarch64")
+
+
+def _cpu(cpu: dict[str, Any]) -> Finding:
+    features = " ".join(cpu["features"]) or "no vector extensions that the kernels use"
+    return Finding("processor", None, f"{cpu['name']}, {cpu['usable_cores']} cores: {features}")
+
+
+def _memory(memory: dict[str, Any]) -> Finding:
+    limit = memory["limit"]
+    available = memory["available"] if limit is None else min(memory["available"], limit)
+    bound = f", this process at most {_gib(limit)}" if limit else ""
+    text = f"{_gib(available)} available of {_gib(memory['total'])}{bound}"
+    return Finding(
+        "memory", available > 1 << 30, text, "a model needs its file's size and some more"
+    )
+
+
+def _gpu(devices: dict[str, Any], missing: str | None) -> list[Finding]:
+    if not devices["kfd"]:
+        text = "no /dev/kfd: no AMD GPU with its kernel driver here"
+        return [Finding("amd gpu", None, text)]
+    found = ", ".join(devices["gpus"]) or "none that the kernel driver knows"
+    findings = [Finding("amd gpu", bool(devices["gpus"]), found, "load the amdgpu kernel driver")]
+    for node in devices["nodes"]:
+        cure = (
+            f"join group {node['group']} (usermod -aG), or in a pod name it in "
+            "spec.accelerator.renderGroups"
+        )
+        text = f"{node['path']} belongs to group {node['group']}"
+        findings.append(Finding("device node", node["usable"], text, cure))
+    text = "a HIP device can be used" if missing is None else missing
+    return [*findings, Finding("hip device", missing is None, text, "install the ROCm runtime")]
+
+
+def _backend(name: str, missing: str | None) -> Finding:
+    optional = name in ("hip", "emulation")
+    if missing is None:
+        slow = {"reference": " (numpy: exact and slow)", "emulation": " (for tests)"}
+        return Finding(f"backend {name}", True, f"usable{slow.get(name, '')}")
+    what, _, cure = missing.partition(": install")
+    return Finding(
+        f"backend {name}", None if optional else False, what, f"install{cure}" if cure else ""
+    )
+
+
+def _extra(extra: str, found: dict[str, str | None]) -> Finding:
+    absent = [name for name, version in found.items() if version is None]
+    if not absent:
+        return Finding(f"extra {extra}", True, "installed")
+    needed = extra == "service"
+    return Finding(
+        f"extra {extra}",
+        False if needed else None,
+        f"without {', '.join(absent)}",
+        f"pip install 'flatwake[{extra}]'",
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
+
+
+def _print(findings: list[Finding]) -> None:
+    marks = {True: "ok  ", False: "FAIL", None: "-   "}
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        print(f"{marks[finding.ok]} {finding.name:{width}}  {finding.text}")
+        if finding.ok is not True and finding.cure:
+            print(f"     {'':{width}}  -> {finding.cure}")
