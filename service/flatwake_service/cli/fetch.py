@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flatwake_service.cli.options import duration
+from flatwake_service.cli.options import duration, size
 from flatwake_service.manifest import defaults
 
 if TYPE_CHECKING:
@@ -52,6 +52,15 @@ def fetch(
         int | None, typer.Option(min=0, max=65535, help="Answer /status there meanwhile.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    look_first: Annotated[
+        bool, typer.Option("--preflight", help="Fail early unless a HIP device can serve.")
+    ] = False,
+    architecture: Annotated[
+        list[str] | None, typer.Option(help="With --preflight: the device is one of these.")
+    ] = None,
+    min_memory: Annotated[
+        Any, typer.Option(parser=size, metavar="SIZE", help="With --preflight: of the device.")
+    ] = 0,
 ) -> None:
     """Bring a model into the cache, or find it there; print its path and digest.
 
@@ -66,6 +75,8 @@ def fetch(
         state.revision, pinned = _pinned(pinned_dir, source)
         state.digest = digest or pinned
         with _answering(status_port, state), _progress() as show:
+            if look_first:
+                _preflight(state, architecture or [], min_memory)
             fetched = bring(
                 source,
                 revision=state.revision,
@@ -83,11 +94,22 @@ def fetch(
     _print(fetched, as_json)
 
 
+def _preflight(state: _State, architectures: list[str], min_memory: int) -> None:
+    from flatwake_service.cli.preflight import preflight
+    from flatwake_service.manifest import Phase
+
+    state.phase = Phase.PREFLIGHT
+    device = preflight(architectures, min_memory)
+    print(f"preflight: {device.name} ({device.architecture})", file=sys.stderr, flush=True)
+    state.phase = Phase.FETCHING
+
+
 @dataclass
 class _State:
     """What `/status` says."""
 
     source: str
+    phase: str = "fetching"
     revision: str | None = None
     digest: str | None = None
     done: int = 0
@@ -104,7 +126,7 @@ class _State:
         from flatwake_service.manifest import ModelStatus, Phase, Reason, ServerStatus
 
         return ServerStatus(
-            phase=Phase.FETCHING,
+            phase=Phase(self.phase),
             reason=Reason.FETCHING,
             message=f"fetching {self.source}",
             model=ModelStatus(
