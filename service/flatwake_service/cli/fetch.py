@@ -60,7 +60,7 @@ def fetch(
     ] = None,
     min_memory: Annotated[
         Any, typer.Option(parser=size, metavar="SIZE", help="With --preflight: of the device.")
-    ] = 0,
+    ] = "0",
 ) -> None:
     """Bring a model into the cache, or find it there; print its path and digest.
 

@@ -71,10 +71,11 @@ def preflight(
     """
     check_nodes(devices)
     device = look()
+    wanted = " or ".join(architectures)
     if architectures and device.architecture not in architectures:
         raise PreflightFailed(
             "ArchitectureUnsupported",
-            f"the device is {device.architecture} ({device.name}), not {' or '.join(architectures)}",
+            f"the device is {device.architecture} ({device.name}), not {wanted}",
             cure="widen accelerator.architectures, or keep the pod off this node",
         )
     if device.memory_bytes < min_memory:
