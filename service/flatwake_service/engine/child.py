@@ -17,6 +17,9 @@ import msgspec
 from flatwake_service.engine import config as configuration
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.heartbeat import Heartbeat
+from flatwake_service.engine.messages import Failed
+from flatwake_service.engine.oom import oom_kills
+from flatwake_service.manifest.status import Reason
 
 _SOCKET_PATH_BYTES = 99
 _RUN = Path("/run/flatwake")
@@ -32,6 +35,7 @@ class Child:
     def __init__(self, folder: Path, heartbeat: Heartbeat) -> None:
         self.folder = folder
         self.heartbeat = heartbeat
+        self._oom_kills = oom_kills()
         self._server: asyncio.Server | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -77,10 +81,12 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def wait(self) -> int:
-        """The exit code, or minus the signal's number."""
+    async def wait(self) -> Failed:
+        """Waits for its end, and says what can be seen of why."""
         assert self._process is not None, "never spawned"
-        return await self._process.wait()
+        code = await self._process.wait()
+        before, now = self._oom_kills, oom_kills()
+        return describe_exit(code, before is not None and now is not None and now > before)
 
 
 async def start_child(
@@ -111,9 +117,15 @@ def private_folder() -> Path:
     )
 
 
-def describe_exit(code: int) -> str:
+def describe_exit(code: int, out_of_memory: bool) -> Failed:
+    """`code` is the exit code, or minus the signal's number; `out_of_memory` whether the kernel has
+    killed a process here for memory."""
+    if code == -signal.SIGKILL and out_of_memory:
+        message = "the engine process was killed for want of memory; raise the memory limit"
+        return Failed(Reason.OUT_OF_MEMORY.value, message)
     if code >= 0:
-        return f"the engine process exited with code {code}; its log says why"
-    names = {number.value: number.name for number in signal.Signals}
-    cause = ": by hand, or out of memory" if -code == signal.SIGKILL else ""
-    return f"the engine process was ended by {names.get(-code, f'signal {-code}')}{cause}"
+        message = f"the engine process exited with code {code}; its log says why"
+    else:
+        names = {number.value: number.name for number in signal.Signals}
+        message = f"the engine process was ended by {names.get(-code, f'signal {-code}')}"
+    return Failed(Reason.ENGINE_FAILED.value, message)

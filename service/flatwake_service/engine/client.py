@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from flatwake_service.engine import messages
-from flatwake_service.engine.child import Child, describe_exit, start_child
+from flatwake_service.engine.child import Child, start_child
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.messages import (
     Cancel,
@@ -254,14 +254,14 @@ class EngineClient:
                 self._fail(
                     Failed(Reason.ENGINE_FAILED.value, "the engine closed its socket and stayed")
                 )
-        code = await exited
+        why = await exited
         # What it sent last, such as its reason, may still be on its way.
         if self._transport is not None:
             await asyncio.wait([lost], timeout=_EXIT_SECONDS)
         lost.cancel()
         child.stop_listening()
         if self.failure is None and not self._closing:
-            self.failure = Failed(Reason.ENGINE_FAILED.value, describe_exit(code))
+            self.failure = why
         self._finish()
 
     def _finish(self) -> None:

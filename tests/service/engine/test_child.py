@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from engine_child import fake_config, run
-from flatwake_service.engine import child
+from flatwake_service.engine import child, oom
 from flatwake_service.engine.client import EngineClient
 
 
@@ -54,13 +54,28 @@ def test_a_child_that_cannot_be_started_leaves_nothing(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("code", "out_of_memory", "reason", "message"),
     [
-        (1, "the engine process exited with code 1; its log says why"),
-        (-9, "the engine process was ended by SIGKILL: by hand, or out of memory"),
-        (-6, "the engine process was ended by SIGABRT"),
-        (-40, "the engine process was ended by signal 40"),
+        (1, False, "EngineFailed", "the engine process exited with code 1; its log says why"),
+        (-9, False, "EngineFailed", "the engine process was ended by SIGKILL"),
+        (-9, True, "OutOfMemory", "the engine process was killed for want of memory"),
+        (-6, True, "EngineFailed", "the engine process was ended by SIGABRT"),
+        (-40, False, "EngineFailed", "the engine process was ended by signal 40"),
     ],
 )
-def test_an_exit_is_described(code: int, message: str) -> None:
-    assert child.describe_exit(code) == message
+def test_an_exit_is_described(code: int, out_of_memory: bool, reason: str, message: str) -> None:
+    failed = child.describe_exit(code, out_of_memory)
+    assert failed.reason == reason
+    assert failed.message.startswith(message)
+
+
+def test_the_kernels_kills_are_read_from_either_cgroup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = tmp_path / "memory.events", tmp_path / "memory.oom_control"
+    monkeypatch.setattr(oom, "FILES", (new, old))
+    assert oom.oom_kills() is None
+    old.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 4\n")
+    assert oom.oom_kills() == 4
+    new.write_text("low 0\nhigh 3\nmax 9\noom 2\noom_kill 1\noom_group_kill 0\n")
+    assert oom.oom_kills() == 1
