@@ -200,3 +200,14 @@ def test_a_clean_server_is_flat_live(start: Start, tmp_path: Path) -> None:
     code, report, _ = load(start(), *words, out=tmp_path)
     assert report["flatness"] == "flat"
     assert code == 0, failed(report)
+
+
+def test_every_field_of_the_report_is_in_the_docs(good: tuple[int, Json, Path]) -> None:
+    _, report, _ = good
+    docs = (Path(__file__).parents[2] / "docs" / "load.md").read_text()
+    described = set(re.findall(r"`(\w+)`", docs[docs.index("## The report") :]))
+    given = {*report, *report["memory"], *report["checks"][0], *report["memory"]["verdicts"][0]}
+    for wave in report["waves"]:
+        given |= {name for name in wave if not name.startswith(("join", "others"))}
+    # A reader knows these without being told; `unit` and `process` are said in words.
+    assert given - described - {"unit", "joiner_gap_ms"} == set()

@@ -1,0 +1,76 @@
+"""The committed figures, docs/benchmarks/load.json, from a run's report: nothing is typed in.
+
+    python -m flatwake_loadtest.benchmark build/load/report.json docs/benchmarks/load.json
+
+Figures of earlier reports stay where the new one has none, each with its own date and command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from .compare import load
+from .errors import LoadError
+from .stream import Json
+
+_LONG = 5000  # requests from which a slope counts as measured
+
+
+def figures(report: Json) -> Json:
+    """What the report says, under the names that the docs use; kB are 1,000 bytes."""
+    out: Json = {}
+    for verdict in report["memory"]["verdicts"]:
+        slope = verdict["per_1000_requests"]
+        if verdict["kind"] != "rss" or slope is None:
+            continue
+        wave = next(each for each in report["waves"] if each["name"] == verdict["wave"])
+        requests = sum(wave["outcomes"].values())
+        group = out.setdefault("slope_kb_per_1000" if requests >= _LONG else "slope_short", {})
+        low, high = slope["interval"]
+        estimate = {
+            "value": round(slope["value"] / 1000, 1),
+            "interval": [round(low / 1000, 1), round(high / 1000, 1)],
+            "verdict": verdict["flatness"],
+        }
+        group.setdefault(verdict["process"], {})[verdict["wave"]] = estimate
+        out.setdefault("requests", {})[verdict["wave"]] = requests
+    for wave in report["waves"]:
+        if "join_ttft_ms" in wave:
+            prompt = str(wave["join_prompt_tokens"])
+            out.setdefault("join_ttft_ms", {})[prompt] = round(wave["join_ttft_ms"], 1)
+    for peer in report["peers"]:
+        out.setdefault("peer_ratio", {})[str(peer["users"])] = round(peer["ratio"], 3)
+    return out
+
+
+def update(old: Json, report: Json) -> Json:
+    """The old file with this report's figures; `sources` says which run each group is from."""
+    found = figures(report)
+    source = {name: report[name] for name in ("date", "commit", "machine", "command")}
+    source["load_average"] = report["load_average"]
+    sources = {**old.get("sources", {}), **dict.fromkeys(found, source)}
+    top = {name: report[name] for name in ("date", "commit", "machine", "versions", "command")}
+    kept = {name: value for name, value in old.items() if name not in top and name != "sources"}
+    return {**top, **kept, **found, "sources": sources}
+
+
+def main() -> int:
+    if len(sys.argv) != 3:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    report, target = (Path(word) for word in sys.argv[1:])
+    try:
+        found = load(report)
+    except LoadError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    old = json.loads(target.read_text()) if target.exists() else {}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(update(old, found), indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

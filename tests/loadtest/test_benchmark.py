@@ -1,0 +1,47 @@
+"""The committed figures come from a report, by run and process, and keep where they are from."""
+
+from __future__ import annotations
+
+from flatwake_loadtest.benchmark import figures, update
+from flatwake_loadtest.stream import Json
+
+
+def report(requests: int, **more: object) -> Json:
+    slope = {"value": 1500.0, "interval": [-500.0, 4000.0]}
+    verdict = {"wave": "endurance", "kind": "rss", "flatness": "flat", "per_1000_requests": slope}
+    return {
+        "date": "2026-01-01",
+        "commit": "abc",
+        "machine": "a machine",
+        "versions": {},
+        "command": "flatwake load",
+        "load_average": [0.1, 2.0],
+        "memory": {"verdicts": [{**verdict, "process": p} for p in ("api", "engine")]},
+        "waves": [{"name": "endurance", "outcomes": {"length": requests}}],
+        "peers": [],
+        **more,
+    }
+
+
+def test_slopes_are_in_kilobytes_by_process_and_run() -> None:
+    found = figures(report(5000))
+    estimate = found["slope_kb_per_1000"]["engine"]["endurance"]
+    assert (estimate["value"], estimate["interval"]) == (1.5, [-0.5, 4.0])
+    assert found["requests"] == {"endurance": 5000}
+
+
+def test_a_short_run_is_not_sold_as_a_long_one() -> None:
+    found = figures(report(400))
+    assert "slope_kb_per_1000" not in found
+    assert set(found["slope_short"]) == {"api", "engine"}
+
+
+def test_figures_of_other_runs_stay_with_their_source() -> None:
+    peers = [{"users": 8, "ratio": 1.25}]
+    first = update({}, report(5000))
+    second = update(first, report(400, date="2026-02-02", peers=peers))
+    assert second["slope_kb_per_1000"] == first["slope_kb_per_1000"]
+    assert second["peer_ratio"] == {"8": 1.25}
+    assert second["sources"]["slope_kb_per_1000"]["date"] == "2026-01-01"
+    assert second["sources"]["peer_ratio"]["date"] == "2026-02-02"
+    assert second["date"] == "2026-02-02"
