@@ -50,7 +50,9 @@ class Layer:
             source = rounded if segment.integer else padded
             for tile in range(0, len(padded), ROW_TILE):
                 part = slice(tile, tile + ROW_TILE)
-                y[part, start : start + segment.rows] = source[part] @ segment.values.T
+                # The weights on the left: BLAS then packs the few rows, not all of the weights.
+                turned = np.ascontiguousarray(source[part].T)
+                y[part, start : start + segment.rows] = (segment.values @ turned).T
             start += segment.rows
         return y[: len(x)]
 
