@@ -17,7 +17,6 @@ from flatwake_service.errors import FetchError, SourceNotFound
 from flatwake_service.manifest.sources import Source
 from flatwake_service.weights.download import Downloader, Remote
 
-DEFAULT_INDEX: Final = "https://pypi.org/simple"
 _ACCEPT: Final = {
     "Accept": "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"
@@ -66,10 +65,22 @@ def index_urls() -> Iterator[str]:
         or os.environ.get("UV_DEFAULT_INDEX")
         or os.environ.get("UV_INDEX_URL")
         or config.get("index-url")
-        or DEFAULT_INDEX
+        or _pip_default()
     )
     extra = os.environ.get("PIP_EXTRA_INDEX_URL") or config.get("extra-index-url") or ""
     yield from extra.split()
+
+
+def _pip_default() -> str:
+    """The index that pip has built in: the one place where its address is written."""
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError as error:
+        raise FetchError(
+            "no package index is known: pip isn't installed and no setting names one",
+            cure="set PIP_INDEX_URL to the address of a simple index",
+        ) from error
+    return str(PyPI.simple_url)
 
 
 def _pip_config() -> dict[str, str]:

@@ -1,0 +1,57 @@
+"""Greedy tokens equal transformers', position by position, with float activations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from flatwake_kernels.backends import BackendName, unavailable
+from flatwake_service.engine.config import EngineConfig
+from flatwake_service.engine.runner import open_runner
+from flatwake_service.verify.replay import replay
+from flatwake_service.verify.trace import compare, load
+from tiny_models import TINY, write_tiny
+
+GOLDENS = Path(__file__).parent / "goldens"
+HYBRID = Path(__file__).parents[2] / "fixtures" / "hybrid" / "model"
+BACKENDS: tuple[BackendName, ...] = ("reference", "cpu")
+
+
+def check(model: Path, golden: str, backend: BackendName, *, chunk: int, counted: float) -> None:
+    traces, notes = load(GOLDENS / f"{golden}.npz")
+    config = EngineConfig(
+        model=str(model),
+        backend=backend,
+        activations="float",
+        context_length=max(len(t.prompt) + len(t.tokens) for t in traces),
+        prefill_tokens=chunk,
+    )
+    runner = open_runner(config, lambda *_: None)
+    found = compare(traces, replay(runner, traces))
+    runner.close()
+    print(f"{golden} on {backend}: {found}, oracle {notes}")
+    assert found.mismatches == ()
+    assert found.share >= counted
+    assert found.error < 1e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", TINY)
+def test_a_tiny_model_answers_as_transformers_does(
+    name: str, backend: BackendName, tmp_path: Path
+) -> None:
+    assert unavailable(backend) is None
+    check(write_tiny(tmp_path, name), name, backend, chunk=64, counted=0.98)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("chunk", [64, 128])
+def test_the_hybrid_fixture_answers_as_transformers_does(backend: BackendName, chunk: int) -> None:
+    check(HYBRID, "hybrid", backend, chunk=chunk, counted=0.98)
+
+
+def test_smollm2_answers_twenty_prompts_as_transformers_does(smollm2: Path) -> None:
+    traces, _ = load(GOLDENS / "smollm2-135m.npz")
+    assert len(traces) == 20
+    assert all(len(t.tokens) == 64 for t in traces)
+    check(smollm2, "smollm2-135m", "cpu", chunk=512, counted=0.98)
