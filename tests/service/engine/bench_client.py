@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -37,13 +36,13 @@ CONTEXT = 2048
 
 
 class NullRunner:
-    """A device that takes no time: every sampled token is 7."""
+    """A device whose steps take `seconds` and no processor time: every sampled token is 7."""
 
     recurrent, graph_replays, graph_captures = False, 0, 0
     device, bandwidth_bytes, model_bytes = Device("null", "none", 0), 1.0, 1
 
-    def __init__(self, slots: int) -> None:
-        self.context, self.slots = CONTEXT, slots
+    def __init__(self, slots: int, seconds: float = 0.0) -> None:
+        self.context, self.slots, self._seconds = CONTEXT, slots, seconds
         self.blocks = slots * CONTEXT // 16
         self._batch: Batch | None = None
 
@@ -55,6 +54,8 @@ class NullRunner:
     def read(self) -> Iterator[Result]:
         batch = self._batch
         assert batch is not None
+        if self._seconds:
+            time.sleep(self._seconds)
         if batch.decode:
             yield Result(batch.decode, tuple(Sampled(e.sequence, 7) for e in batch.decode))
         for chunk in batch.chunks:
@@ -133,9 +134,9 @@ async def api_side(streams: int, frames: int) -> float:
     return took / (streams * frames) * 1e6
 
 
-async def both(streams: int, tokens: int) -> tuple[float, float, float]:
+async def both(streams: int, tokens: int, seconds: float) -> tuple[float, float, float]:
     """Tokens a second over the socket, and µs of each process's time a token."""
-    command = [sys.executable, __file__, "child"]
+    command = [sys.executable, __file__, "child", str(seconds)]
     client = await EngineClient.start(
         fake_config(max_sequences=streams, check_invariants=False), command=command
     )
@@ -160,24 +161,29 @@ def child_seconds(pid: int) -> float:
 
 
 def open_null(config: EngineConfig, progress: worker.Progress, heartbeat: int) -> NullRunner:
-    return NullRunner(config.max_sequences)
+    return NullRunner(config.max_sequences, float(sys.argv[2]))
 
 
 def main() -> None:
-    print("streams | engine µs/token | API µs/token | sockets: tok/s, API µs, engine µs")
+    print(
+        "µs of processor time a token; 'paced': a step takes the device 3 ms"
+    )
+    print("streams | engine |  API | sockets: tok/s, API, engine | paced: tok/s, API, engine")
     for streams in (1, 8, 64):
         tokens = min(1900, 40_000 // streams)
         engine = engine_side(streams, tokens)
         api = uvloop.run(api_side(streams, 40_000 // streams))
-        rate, mine, theirs = uvloop.run(both(streams, tokens))
+        flat = uvloop.run(both(streams, tokens, 0.0))
+        paced = uvloop.run(both(streams, min(tokens, 300), 0.003))
         print(
-            f"{streams:7} | {engine:15.2f} | {api:12.2f} | {rate:9,.0f} {mine:8.2f} {theirs:8.2f}",
+            f"{streams:7} | {engine:6.2f} | {api:4.2f}"
+            f" | {flat[0]:14,.0f} {flat[1]:5.2f} {flat[2]:7.2f}"
+            f" | {paced[0]:12,.0f} {paced[1]:6.2f} {paced[2]:6.2f}",
             flush=True,
         )
-    print(f"resident: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss} kB at most")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
-        sys.exit(worker.main(sys.argv[2:], open_runner=open_null))
+        sys.exit(worker.main(sys.argv[3:], open_runner=open_null))
     main()
