@@ -1,8 +1,8 @@
 # The images of Flatwake.
 #
-#   service   the server: fetch, preflight, serve. On a CPU by default; with ROCm's base and HIP=ON
+#   service   the server: fetch, preflight, serve. On a CPU by default; with ROCm's base and HIP=on
 #             on AMD GPUs as well:
-#               --build-arg BASE=docker.io/rocm/dev-ubuntu-24.04:7.2.4-complete --build-arg HIP=ON
+#               --build-arg BASE=docker.io/rocm/dev-ubuntu-24.04:7.2.4-complete --build-arg HIP=on
 #   operator  the operator and the commands that need no engine (crd, render).
 #
 # BASE is a Debian or Ubuntu whose Python is 3.11 or newer; everything is built on BUILD_BASE, which
@@ -21,19 +21,36 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 RUN python3 -m venv /opt/flatwake && mkdir /src
 WORKDIR /src
 
-# The native libraries: a layer that only their own sources change, and a build that fails when
-# they do.
-FROM tools AS native
-ARG HIP=OFF
+# The CPU's library: a layer that only its own sources change, and a build that fails when they do.
+FROM tools AS cpu-library
 ARG JOBS=2
 COPY kernels/CMakeLists.txt kernels/
 COPY kernels/include kernels/include
 COPY kernels/cpu kernels/cpu
-COPY kernels/hip kernels/hip
-COPY kernels/emulation kernels/emulation
-RUN cmake -S kernels -B build -G Ninja -DFLATWAKE_HIP=${HIP} \
+RUN mkdir kernels/hip kernels/emulation /libraries \
+ && touch kernels/hip/CMakeLists.txt kernels/emulation/CMakeLists.txt \
+ && cmake -S kernels -B build -G Ninja \
  && cmake --build build --parallel ${JOBS} --target flatwake_cpu \
- && mkdir /native && cp build/cpu/*.so /native/
+ && cp build/cpu/libflatwake_cpu.so /libraries/
+
+# With HIP=on the AMD library too, for every architecture that the compiler knows: ROCm's own clang
+# where the base has it, else Debian's.
+FROM cpu-library AS libraries
+ARG HIP=off
+RUN [ "${HIP}" != on ] || [ -x /opt/rocm/llvm/bin/clang++ ] \
+ || { apt-get update -q \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+      clang-19 lld-19 llvm-19 \
+ && rm -rf /var/lib/apt/lists/*; }
+COPY kernels/tools kernels/tools
+COPY kernels/hip kernels/hip
+RUN [ "${HIP}" != on ] \
+ || { if [ -x /opt/rocm/llvm/bin/clang++ ]; then \
+        export FLATWAKE_CLANG=/opt/rocm/llvm/bin/clang++; \
+      fi; \
+      cmake -S kernels -B build -DFLATWAKE_HIP=on \
+ && cmake --build build --parallel ${JOBS} --target flatwake_hip \
+ && cp build/hip/libflatwake_hip.so /libraries/; }
 
 # What is installed from PyPI: a layer that our own code doesn't change.
 FROM tools AS dependencies
@@ -45,10 +62,13 @@ RUN printf '%s\n' \
       '    print(line)' > requirements.py
 
 FROM dependencies AS service-dependencies
+# pypi:// sources ask the index that pip has built in, and pip itself doesn't stay.
 RUN --mount=type=secret,id=ca \
     if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
     python3 requirements.py service > requirements.txt \
  && /opt/flatwake/bin/pip install -q -r requirements.txt \
+ && /opt/flatwake/bin/python3 -c 'from pip._internal.models.index import PyPI; print("[global]", f"index-url = {PyPI.simple_url}", sep="\n")' \
+      > /opt/flatwake/pip.conf \
  && /opt/flatwake/bin/pip uninstall -q -y pip setuptools
 
 FROM dependencies AS operator-dependencies
@@ -100,7 +120,7 @@ LABEL org.opencontainers.image.title="flatwake-service" \
       org.opencontainers.image.description="Serves a language model on an AMD GPU or a CPU"
 ENV FLATWAKE_LIBRARY_DIR=/opt/flatwake/lib/flatwake
 COPY --from=service-dependencies /opt/flatwake /opt/flatwake
-COPY --from=native /native /opt/flatwake/lib/flatwake
+COPY --from=libraries /libraries /opt/flatwake/lib/flatwake
 COPY --from=packages /packages /opt/flatwake
 ARG REVISION=unknown
 LABEL org.opencontainers.image.revision="${REVISION}"

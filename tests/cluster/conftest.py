@@ -41,6 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+            # The first one pays for the cluster's start and, where they changed, for the images.
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 def require(missing: str | None) -> None:

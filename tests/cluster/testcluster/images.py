@@ -9,6 +9,7 @@ import argparse
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -34,6 +35,14 @@ KEPT_ARCHIVES = 3
 STORAGE_LIMIT = 12_000_000_000
 
 
+# What buildah says when a build that was killed has left layers that no later one can read.
+BROKEN = re.compile(r"layer not known|image not known|locating item named|readlink .*/overlay/")
+
+
+class StoreBroken(ClusterError):
+    """The image store can't be read: it has to be made anew."""
+
+
 @dataclass(frozen=True)
 class Image:
     """One target of the Dockerfile."""
@@ -55,7 +64,7 @@ class Image:
 
 OPERATOR = Image("operator", "operator")
 CPU = Image("cpu", "service")
-HIP = Image("hip", "service", ("HIP=ON",))
+HIP = Image("hip", "service", ("HIP=on",))
 ALL = {image.name: image for image in (OPERATOR, CPU, HIP)}
 
 
@@ -128,7 +137,7 @@ def _empty(folder: Path) -> None:
 
 
 def build(image: Image, *, base: str | None = None) -> Path:
-    """The image's OCI archive, built unless these very sources were built before."""
+    """The image's archive, built unless these very sources were built before."""
     target = image.archive()
     with locked(layout.work_folder() / "images.lock"):
         if not target.exists():
@@ -136,8 +145,7 @@ def build(image: Image, *, base: str | None = None) -> Path:
                 drop_storage()
             try:
                 _build(image, base or make_base(), target)
-            except ClusterError as error:
-                # A build that was killed may leave layers that no later one can read.
+            except StoreBroken as error:
                 say(f"{error}; once more, from the beginning")
                 drop_storage()
                 _build(image, base or make_base(), target)
@@ -166,15 +174,23 @@ def _build(image: Image, base: str, target: Path) -> None:
     words += ["--build-arg", f"REVISION={_revision()}"]
     if CERTIFICATES.exists():
         words += ["--secret", f"id=ca,src={CERTIFICATES}"]
-    run("nice", "-n", "10", *buildah(*words, "--file", "Dockerfile", "."), cwd=layout.REPOSITORY)
+    _run_build(["nice", "-n", "10", *buildah(*words, "--file", "Dockerfile", ".")])
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     part.unlink(missing_ok=True)
-    run(*buildah("push", "--quiet", reference, f"oci-archive:{part}:{reference}"))
+    # docker-archive, as its layers aren't compressed: minutes on a busy machine.
+    run(*buildah("push", "--quiet", reference, f"docker-archive:{part}:{reference}"))
     part.replace(target)
     _forget_old(image)
     size = target.stat().st_size / 1e6
     say(f"{reference}: {size:.0f} MB in {time.monotonic() - began:.0f} s")
+
+
+def _run_build(words: list[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, cwd=layout.REPOSITORY, check=False)
+    if done.returncode:
+        kind = StoreBroken if BROKEN.search(done.stderr) else ClusterError
+        raise kind(f"the image can't be built:\n{done.stderr.strip()[-4000:]}")
 
 
 def _revision() -> str:
@@ -196,7 +212,7 @@ def _forget_old(image: Image) -> None:
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    make = commands.add_parser("images", help="build the project's images into OCI archives")
+    make = commands.add_parser("images", help="build the project's images into archives")
     make.add_argument("names", nargs="*", choices=[*ALL, []], help="default: operator cpu")
     make.add_argument("--base", help="an image from a registry instead of a Debian made here")
     make.add_argument("--push", metavar="REGISTRY", help="and push them; prints the helm line")
