@@ -45,7 +45,9 @@ class Watch:
             self._since = now
         self._looked = now
         if self._started:
-            return self._life(now - max(self._heartbeat.stamp, self._since))
+            # The worker stamps before it says that it started; what never stamps isn't judged.
+            stamp = self._heartbeat.stamp
+            return self._life(now - max(stamp, self._since)) if stamp else None
         if self._start_timeout is not None:
             return self._start(now - max(self._moved, self._since), self._start_timeout)
         return None

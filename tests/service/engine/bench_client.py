@@ -165,9 +165,7 @@ def open_null(config: EngineConfig, progress: worker.Progress, heartbeat: int) -
 
 
 def main() -> None:
-    print(
-        "µs of processor time a token; 'paced': a step takes the device 3 ms"
-    )
+    print("µs of processor time a token; 'paced': a step takes the device 3 ms")
     print("streams | engine |  API | sockets: tok/s, API, engine | paced: tok/s, API, engine")
     for streams in (1, 8, 64):
         tokens = min(1900, 40_000 // streams)

@@ -79,3 +79,9 @@ def test_a_load_is_bounded_by_its_progress_and_not_by_its_length() -> None:
 
 def test_without_a_bound_a_load_may_take_forever() -> None:
     assert Case().look(1e4) is None
+
+
+def test_a_worker_that_never_stamps_is_not_judged() -> None:
+    case = Case()
+    case.watch.started()
+    assert case.look(1e4) is None
