@@ -33,7 +33,7 @@ def _served(played: Played) -> Check:
         for answer in played.answers
         if answer.outcome not in fine and answer.tag not in UNFIT
     ]
-    right = f"{len(played.answers)} requests"
+    right = f"{played.totals.requests} requests"
     return check("every request ends as it should", played.wave.name, wrong, right)
 
 
@@ -112,7 +112,7 @@ def _burst(played: Played) -> Check:
         for answer in refused
         if not (answer.retry_after or "").isdigit()
     ]
-    served = sum(answer.complete for answer in played.answers)
+    served = played.totals.served
     if served != played.wave.users:
         wrong.append(f"{served} of {played.wave.users} users were served in the end")
     right = f"{len(refused)} refusals, all {served} users served in the end"

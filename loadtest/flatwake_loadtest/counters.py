@@ -30,10 +30,7 @@ def gained(before: Scrape, after: Scrape, name: str) -> float:
 
 
 def _requests(played: Played, before: Scrape, after: Scrape) -> Check:
-    # Whatever the client is refused with a 4xx, a full queue or a bad body, is a rejection.
-    ours = Counter(
-        "rejected" if 400 <= answer.status < 500 else answer.outcome for answer in played.answers
-    )
+    ours = played.totals.answered
     old, new = before.by("requests_total", "outcome"), after.by("requests_total", "outcome")
     theirs = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in {*old, *new}}
     wrong: list[str] = []
@@ -47,7 +44,7 @@ def _requests(played: Played, before: Scrape, after: Scrape) -> Check:
         # An answer may end before its cancellation arrives, and a request that is withdrawn
         # before it was read is none.
         total, most = sum(theirs.values()), sum(ours.values())
-        least = most - sum(not a.stamps for a in played.answers if a.outcome == "cancelled")
+        least = most - played.totals.unseen
         if not least <= total <= most:
             wrong.append(f"client {least} to {most} requests, server {total:.0f}")
     right = f"{sum(ours.values())} requests: {_words(ours)}"
@@ -61,17 +58,16 @@ def _tokens(played: Played, before: Scrape, after: Scrape) -> Check:
     wrong = []
     if generated != reported + discarded:
         wrong.append(f"generated {generated:.0f} ≠ reported {reported:.0f} + {discarded:.0f}")
-    usage = sum(answer.usage_completion or 0 for answer in played.answers)
-    seen = sum(answer.tokens for answer in played.answers)
-    if all(answer.complete or 400 <= answer.status < 500 for answer in played.answers):
+    totals = played.totals
+    if totals.whole:
+        usage, asked = totals.usage_completion, totals.usage_prompt
         if usage != reported:
             wrong.append(f"usage says {usage} tokens, the engine reported {reported:.0f}")
-        asked = sum(answer.usage_prompt or 0 for answer in played.answers)
         prompt = gained(before, after, "prompt_tokens_total")
         if asked != prompt:
             wrong.append(f"usage says {asked} prompt tokens, the engine took {prompt:.0f}")
-    elif seen > reported:
-        wrong.append(f"{seen} tokens were streamed, the engine reported {reported:.0f}")
+    elif totals.streamed > reported:
+        wrong.append(f"{totals.streamed} tokens were streamed, the engine reported {reported:.0f}")
     for answer in played.answers:
         # An event may hold several tokens, or a token no text yet; logprobs count each one.
         exact = answer.exact and answer.complete

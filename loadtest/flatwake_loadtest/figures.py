@@ -22,8 +22,8 @@ _PARTS = 10
 class Figures:
     """What one wave measured. Times in seconds, speeds in tokens a second.
 
-    `aggregate` is what all users got together in the steady parts, `per_user` the median speed
-    of a single stream after its first token; `more` is what only this kind of wave has.
+    `aggregate` is what all users got together in the steady parts, `per_user` the mean speed of
+    a single stream after its first token; `more` is what only this kind of wave has.
     """
 
     name: str
@@ -63,42 +63,56 @@ class Figures:
 
 
 def of(played: Played) -> Figures:
-    """The figures of one wave; only what falls in its steady parts counts as latency."""
+    """The figures of one wave; where it has steady parts, only they count for speed and latency."""
+    wave, totals = played.wave, played.totals
+    first, gap, request = totals.first, totals.gap, totals.request
+    aggregate = totals.produced / (played.end - played.begin) if totals.produced else None
     windows = [(mark.at, end) for mark, end in played.parts("steady")]
-    windows = windows or [(played.begin, played.end)]
-    served = [answer for answer in played.answers if answer.complete]
+    if windows:
+        first, gap, request = _inside(played.answers, windows)
+        aggregate = _aggregate(played.answers, windows)
+    return Figures(
+        name=wave.name,
+        kind=wave.kind,
+        target=wave.target,
+        users=wave.users,
+        seconds=played.end - played.begin,
+        outcomes=totals.outcomes,
+        tokens=totals.produced,
+        prompt_tokens=totals.usage_prompt,
+        aggregate=aggregate,
+        per_user=totals.gaps / totals.spans if totals.spans > 0 else None,
+        first=first,
+        gap=gap,
+        request=request,
+        lag=played.lag,
+        more=_MORE[wave.kind](played) if wave.kind in _MORE else {},
+    )
+
+
+Windows = list[tuple[float, float]]
+
+
+def _inside(
+    answers: list[Answer], windows: Windows
+) -> tuple[Distribution, Distribution, Distribution]:
+    """First tokens, gaps and whole requests that end in these windows."""
 
     def counts(moment: float) -> bool:
         return any(begin <= moment <= end for begin, end in windows)
 
-    return Figures(
-        name=played.wave.name,
-        kind=played.wave.kind,
-        target=played.wave.target,
-        users=played.wave.users,
-        seconds=played.end - played.begin,
-        outcomes=Counter(answer.outcome for answer in played.answers),
-        tokens=sum(answer.produced for answer in played.answers),
-        prompt_tokens=sum(answer.usage_prompt or 0 for answer in played.answers),
-        aggregate=_aggregate(played, windows),
-        per_user=_per_user(served),
-        first=Distribution.of(
-            answer.first
-            for answer in served
-            if answer.first is not None and counts(answer.sent + answer.first)
-        ),
-        gap=Distribution.of(
-            gap
-            for answer in served
-            for stamp, gap in zip(answer.stamps[1:], answer.gaps, strict=True)
-            if counts(answer.sent + stamp)
-        ),
-        request=Distribution.of(
-            answer.seconds for answer in served if counts(answer.sent + answer.seconds)
-        ),
-        lag=played.lag,
-        more=_MORE[played.wave.kind](played) if played.wave.kind in _MORE else {},
-    )
+    first, gap, request = Distribution(), Distribution(), Distribution()
+    for answer in answers:
+        if not answer.complete:
+            continue
+        if answer.first is not None and counts(answer.sent + answer.first):
+            first.add(answer.first)
+        for stamp, between in zip(answer.stamps[1:], answer.gaps, strict=True):
+            if counts(answer.sent + stamp):
+                gap.add(between)
+        if counts(answer.sent + answer.seconds):
+            request.add(answer.seconds)
+    return first, gap, request
 
 
 def arrivals(answers: Iterable[Answer]) -> tuple[Floats, Floats]:
@@ -121,23 +135,14 @@ def rate(moments: Floats, tokens: Floats, begin: float, end: float) -> tuple[flo
     return float(rates.mean()), float(rates.std(ddof=1) / np.sqrt(_PARTS))
 
 
-def _aggregate(played: Played, windows: list[tuple[float, float]]) -> float | None:
-    moments, tokens = arrivals(played.answers)
+def _aggregate(answers: list[Answer], windows: Windows) -> float | None:
+    moments, tokens = arrivals(answers)
     if not len(moments):
         return None
     inside = sum(
         float(tokens[(moments >= begin) & (moments < end)].sum()) for begin, end in windows
     )
     return inside / sum(end - begin for begin, end in windows)
-
-
-def _per_user(served: list[Answer]) -> float | None:
-    speeds = [
-        (answer.produced - 1) / (answer.stamps[-1] - answer.stamps[0])
-        for answer in served
-        if len(answer.stamps) > 1 and answer.stamps[-1] > answer.stamps[0]
-    ]
-    return float(np.median(speeds)) if speeds else None
 
 
 def _rising(played: Played) -> Json:

@@ -113,14 +113,9 @@ _HISTOGRAMS = {"gap": "inter_token_seconds", "first_token": "time_to_first_token
 
 
 def _client_means(played: Played) -> dict[str, float | None]:
-    served = [answer for answer in played.answers if answer.complete and answer.stamps]
-    spans = sum(answer.stamps[-1] - answer.stamps[0] for answer in served)
-    gaps = sum(answer.produced - 1 for answer in served)
-    firsts = sum(answer.stamps[0] for answer in served)
-    return {
-        "gap": spans / gaps if gaps > 0 else None,
-        "first_token": firsts / len(served) if served else None,
-    }
+    totals = played.totals
+    gap = totals.spans / totals.gaps if totals.gaps > 0 else None
+    return {"gap": gap, "first_token": totals.first.mean}
 
 
 def _mean(before: Scrape, after: Scrape, metric: str) -> float | None:

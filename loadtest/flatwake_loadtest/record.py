@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from .metrics import Scrape
 from .plan import Plan, Wave
 from .stream import Answer, Json
+from .totals import Totals
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,25 @@ class Rest:
 
 @dataclass
 class Played:
-    """One wave as it happened."""
+    """One wave as it happened: everything in its totals, and the answers one by one.
+
+    An endurance run keeps only the answers that weren't served: it may last for days.
+    """
 
     wave: Wave
     begin: float = 0.0
     marks: list[Mark] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
     rests: dict[str, Rest] = field(default_factory=dict)
     lag: float = 0.0  # seconds that the client came late to its own turn, on average
+
+    def add(self, answer: Answer) -> None:
+        self.totals.add(answer)
+        if not answer.tag:
+            answer.text = ""  # only tagged answers are compared
+        if self.wave.kind != "endurance" or not answer.complete:
+            self.answers.append(answer)
 
     def parts(self, phase: str) -> Iterator[tuple[Mark, float]]:
         """(mark, end) of each part of this name."""
@@ -70,7 +82,8 @@ class Record:
         if kind == "done":
             self.finished = True
         elif kind == "answer":
-            self._answer(Answer(**event))
+            self.ended += 1
+            self.waves[event["wave"]].add(Answer(**event))
         elif kind == "wave":
             self.waves[event["name"]].begin = event["at"]
         elif kind == "mark":
@@ -81,12 +94,6 @@ class Record:
         elif kind == "rest":
             scrape = Scrape.parse(event["text"])
             self.waves[event["wave"]].rests[event["at"]] = Rest(event["seconds"], scrape)
-
-    def _answer(self, answer: Answer) -> None:
-        self.ended += 1
-        if not answer.tag:
-            answer.text = ""  # only tagged answers are compared; a run of days would keep them all
-        self.waves[answer.wave].answers.append(answer)
 
     @property
     def played(self) -> list[Played]:

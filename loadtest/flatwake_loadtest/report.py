@@ -116,13 +116,16 @@ def _thin(values: Sequence[float]) -> list[float]:
 
 def _timeline(session: Session, start: float) -> Json:
     """Tokens a second of everyone together over the run."""
-    answers = [answer for played in session.record.played for answer in played.answers]
-    moments, tokens = wave_figures.arrivals(answers)
-    if not len(moments):
+    tokens: dict[int, float] = {}
+    for played in session.record.played:
+        for second, count in played.totals.arrived.items():
+            tokens[second] = tokens.get(second, 0.0) + count
+    if not tokens:
         return {"seconds": [], "tokens_per_second": []}
-    width = max(1.0, float(moments[-1] - start) / _POINTS)
-    edges = np.arange(start, moments[-1] + width, width)
-    counts, _ = np.histogram(moments, edges, weights=tokens)
+    # Whole seconds a bin: a fraction would hold now one second's tokens, now two.
+    width = max(1, -(-(max(tokens) - int(start)) // _POINTS))
+    edges = np.arange(int(start), max(tokens) + 1 + width, width)
+    counts, _ = np.histogram(list(tokens), edges, weights=list(tokens.values()))
     return {
         "seconds": [round(float(edge - start), 2) for edge in edges[:-1]],
         "tokens_per_second": [round(float(count / width), 2) for count in counts],

@@ -54,7 +54,9 @@ def played(
     name: str = "wave",
 ) -> Played:
     """A wave of ten seconds; `rests` are the server's metrics before and after."""
-    out = Played(Wave(kind, name, users, requests=requests), begin=0.0, answers=answers, lag=lag)
+    out = Played(Wave(kind, name, users, requests=requests), begin=0.0, lag=lag)
+    for each in answers:
+        out.add(each)
     out.marks = [Mark(*each) for each in marks or [("end", 10.0, 0)]]
     if rests:
         begin, end = (Scrape.parse(text) for text in rests)

@@ -76,3 +76,14 @@ def test_depth_is_seen_in_windows_of_fifty() -> None:
     more = figures.of(played("depth", [answer(tokens=151)])).more
     assert [window["depth"] for window in more["windows"]] == [20, 70, 120]
     assert all(w["tokens_per_second"] == pytest.approx(100) for w in more["windows"])
+
+
+def test_a_run_of_days_keeps_no_answer_that_was_served() -> None:
+    answers = [answer(sent=float(index)) for index in range(100)] + [answer("broken")]
+    wave = played("endurance", answers)
+    assert [each.outcome for each in wave.answers] == ["broken"]
+    found = figures.of(wave)
+    assert found.outcomes == {"length": 100, "broken": 1}
+    assert found.gap.count == 900
+    assert found.per_user == pytest.approx(100)
+    assert sum(wave.totals.arrived.values()) == pytest.approx(1010)
