@@ -211,6 +211,8 @@ def _model(facts: Facts) -> Condition:
     pod = behind[0]
     if pod.report is None or pod.report.phase is None:
         return condition("False", Reason.STARTING, f"pod {pod.name} hasn't said anything yet")
+    if pod.report.phase is Phase.READY and pod.report.reason in (None, Reason.SERVING):
+        return condition("False", Reason.STARTING, f"pod {pod.name} answers; its probe follows")
     if pod.report.phase in (Phase.READY, Phase.FAILED) or pod.report.reason is Reason.KEYS_MISSING:
         reason = pod.report.reason or Reason.STARTING
         return condition("False", reason, pod.report.message or f"pod {pod.name} isn't ready")
@@ -244,7 +246,7 @@ def _progressing(facts: Facts) -> Condition:
     if facts.autoscaler is not None and (failure := _autoscaler_fault(facts.autoscaler)):
         return condition("True", Reason.AUTOSCALER_FAILED, failure)
     if _is_settled(facts):
-        return condition("False", Reason.UP_TO_DATE, f"{facts.desired} pods, {by}")
+        return condition("False", Reason.UP_TO_DATE, f"all {facts.desired} pods, {by}")
     waiting = [pod for pod in _living(facts.pods) if pod.unschedulable_since]
     leaving = [pod for pod in facts.pods if pod.terminating]
     if waiting and leaving:
@@ -297,4 +299,4 @@ def _ready(facts: Facts, parts: list[Condition]) -> Condition:
             return condition("False", part.reason, part.message)
     if facts.deployment is None or not _is_settled(facts):
         return condition("False", progressing.reason, progressing.message)
-    return condition("True", Reason.SERVING, f"{facts.desired} pods answer requests")
+    return condition("True", Reason.SERVING, f"all {facts.desired} pods answer requests")

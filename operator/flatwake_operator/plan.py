@@ -85,7 +85,7 @@ def _backend(world: World) -> tuple[Backend, str]:
         return accelerator.backend, ", as spec.accelerator.backend says"
     if world.revisions:
         before = _in_force(world) or world.revisions[-1]
-        return Backend(before["data"]["backend"]), ", as decided for this server before"
+        return Backend(before["data"]["backend"]), _notes(before).get(labels.WHY_BACKEND, "")
     if accelerator.claim:
         return Backend.HIP, ", since accelerator.claim asks for a device"
     if world.nodes is None:

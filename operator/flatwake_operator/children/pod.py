@@ -143,9 +143,8 @@ def _fetch(context: Context) -> Object:
         token_file=token,
         pinned_dir=PINNED,
     )
-    container = _container(context, "fetch", ["fetch", *arguments], mounts)
-    # The operator asks for progress on the same port as the server's.
-    return container | {"ports": [{"name": "status", "containerPort": defaults.SERVE_PORT}]}
+    # It answers /status on the server's port; to declare that twice would only raise a warning.
+    return _container(context, "fetch", ["fetch", *arguments], mounts)
 
 
 def _serve(context: Context) -> Object:
