@@ -7,3 +7,35 @@ emulation: ## Build the HIP kernels for the CPU alone (`make build` does too)
 	$(BIN)/cmake --build $(GPU_BUILD) --target flatwake_emulation
 	mkdir -p kernels/flatwake_kernels/native
 	cp $(GPU_BUILD)/emulation/libflatwake_emulation.so kernels/flatwake_kernels/native/
+
+# nvcc comes from PyPI, into a folder of its own: it is a stand-in's compiler, not the project's.
+CUDA_WHEELS := nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-runtime==13.5.37
+CUDA_SITE := build/cuda/site
+GPU_BUNDLE := build/gpu-bundle
+
+.PHONY: cuda-compiler
+cuda-compiler: ## Get nvcc from PyPI into build/cuda
+	$(BIN)/uv pip install --no-deps --target $(CUDA_SITE) $(CUDA_WHEELS)
+
+.PHONY: gpu
+gpu: ## Build the stand-in library by nvcc, with its tests and bench, into build/gpu-bundle
+	test -e $(CUDA_SITE) || command -v nvcc > /dev/null || $(MAKE) cuda-compiler
+	$(BIN)/cmake -S kernels -B $(GPU_BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_CUDA=on > /dev/null
+	$(BIN)/cmake --build $(GPU_BUILD) --target flatwake_cuda
+	rm -rf $(GPU_BUNDLE)
+	mkdir -p $(GPU_BUNDLE)/kernels/flatwake_kernels/native $(GPU_BUNDLE)/tests/kernels
+	cp -r kernels/flatwake_kernels/*.py kernels/flatwake_kernels/reference $(GPU_BUNDLE)/kernels/flatwake_kernels/
+	cp $(GPU_BUILD)/hip/libflatwake_cuda.so $(GPU_BUNDLE)/kernels/flatwake_kernels/native/
+	cp -r tests/kernels/support tests/kernels/hip $(GPU_BUNDLE)/tests/kernels/
+	mkdir -p $(GPU_BUNDLE)/kernels/tools && cp kernels/tools/device_bench.py $(GPU_BUNDLE)/kernels/tools/
+	cp kernels/tools/run_gpu.sh $(GPU_BUNDLE)/run.sh
+	find $(GPU_BUNDLE) -name __pycache__ -prune -exec rm -r {} +
+	du -sh $(GPU_BUNDLE)
+
+.PHONY: amd
+amd: ## Compile all kernels for every AMD target; fail on spills, LDS or lost occupancy
+	$(BIN)/python kernels/tools/amd_gate.py
+
+.PHONY: amd-table
+amd-table: ## Renew docs/amd.md, and the floors of kernels that are new or became better
+	$(BIN)/python kernels/tools/amd_gate.py --update --write

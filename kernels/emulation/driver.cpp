@@ -18,16 +18,6 @@ namespace {
 constexpr int64_t ALIGNMENT = 64;
 constexpr int COMPUTE_UNITS = 4;  // few, so that small layers are split like large ones elsewhere
 
-int number(const Settings& settings, const char* name, int otherwise) {
-  const auto found = settings.find(name);
-  if (found == settings.end()) return otherwise;
-  char* end;
-  const long value = std::strtol(found->second.c_str(), &end, 10);
-  if (found->second.empty() || *end)
-    throw Error(FW_INVALID, std::string("setting ") + name + "=" + found->second + " is no number");
-  return (int)value;
-}
-
 class HostEvent : public Event {
  public:
   void record() override { at_ = std::chrono::steady_clock::now(); }
@@ -43,11 +33,11 @@ class HostEvent : public Event {
 
 class EmulationDriver : public Driver {
  public:
-  EmulationDriver(int wave, int seed) : wave_(wave), seed_(seed) {}
+  EmulationDriver(int wave, int seed, bool matrix) : wave_(wave), seed_(seed), matrix_(matrix) {}
 
   DeviceFacts facts() const override {
     return {"emulation of a GPU, waves of " + std::to_string(wave_), "emulation",
-            "seed=" + std::to_string(seed_), COMPUTE_UNITS, wave_};
+            "seed=" + std::to_string(seed_), COMPUTE_UNITS, wave_, matrix_};
   }
   MemoryFacts memory() const override {
     const int64_t page = sysconf(_SC_PAGESIZE);
@@ -93,6 +83,7 @@ class EmulationDriver : public Driver {
 
  private:
   int wave_, seed_;
+  bool matrix_;
   uint64_t launches_ = 0;
 };
 
@@ -102,12 +93,13 @@ int count_devices() { return 1; }
 
 std::unique_ptr<Driver> open_driver(int, const Settings& settings) {
   for (const auto& [name, value] : settings)
-    if (name != "wave" && name != "seed")
-      throw Error(FW_INVALID, "the emulation has no setting " + name + ": wave and seed are");
+    if (name != "wave" && name != "seed" && name != "matrix")
+      throw Error(FW_INVALID, "the emulation has no setting " + name + ": wave, seed, matrix are");
   const int wave = number(settings, "wave", 32);
   if (wave != 32 && wave != 64)
     throw Error(FW_INVALID, "the emulation has waves of 32 or 64, not " + std::to_string(wave));
-  return std::make_unique<EmulationDriver>(wave, number(settings, "seed", 0));
+  return std::make_unique<EmulationDriver>(wave, number(settings, "seed", 0),
+                                           wants_matrix(settings));
 }
 
 }  // namespace fw::runtime

@@ -3,7 +3,7 @@
 
 #include "flatwake/ops.h"
 
-// A prepared layer: `stride` elements from row to row, padded with zeros to a multiple of 8.
+// A prepared layer: `stride` elements from row to row, padded with zeros to a multiple of 32.
 struct FwMatrix {
   uint64_t data;
   int64_t stride;
@@ -18,7 +18,7 @@ struct FwEmbeddingParams {
   fw_embedding_params op;
 };
 
-// linear and gate_up_silu. `x_stride` and the weight's stride are multiples of 8 and padded with
+// linear and gate_up_silu. `x_stride` and the weight's stride are multiples of 32 and padded with
 // zeros; `split` waves share an output's columns: a function of the shape alone.
 struct FwLinearParams {
   FwMatrix weight;
@@ -47,6 +47,12 @@ struct FwSampleParams {
   fw_sample_params op;
   uint64_t scaled, best, best_id;
   int32_t parts, reserved;
+};
+
+struct FwReadParams {
+  uint64_t data, found;
+  int64_t bytes;
+  int32_t blocks, reserved;
 };
 
 #define FW_SAMPLE_PART 4096

@@ -27,6 +27,15 @@ struct bf16 {
   uint16_t bits;
 };
 
+template <typename T>
+struct IsHalf {
+  static constexpr bool value = false;
+};
+template <>
+struct IsHalf<f16> {
+  static constexpr bool value = true;
+};
+
 DEVICE float widen(float value) { return value; }
 DEVICE float widen(f16 value) { return half_to_float(value.bits); }
 DEVICE float widen(bf16 value) { return as_float((uint32_t)value.bits << 16); }

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/measure.h"
 #include "runtime/plan.h"
 
 using namespace fw::runtime;
@@ -166,3 +167,17 @@ int32_t fw_plan_trace(fw_plan* plan, double* seconds, int32_t count) {
 }
 
 void fw_plan_destroy(fw_plan* plan) { delete reinterpret_cast<Plan*>(plan); }
+
+int32_t fw_measure_read(fw_context* context, int64_t bytes, int32_t repeats, double* seconds) {
+  return guarded([&] {
+    if (repeats < 1) throw Error(FW_INVALID, "at least one repeat is measured");
+    *seconds = measure_read(of(context), bytes, repeats);
+  });
+}
+
+int32_t fw_plan_launches(fw_plan* plan, int32_t* launches, int32_t* nodes) {
+  return guarded([&] {
+    *launches = of(plan).launches();
+    if (nodes) *nodes = of(plan).graph_nodes();
+  });
+}

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cstdlib>
 
 namespace fw::runtime {
 
@@ -22,6 +22,16 @@ Settings parse_settings(const char* text) {
     at = end + 1;
   }
   return settings;
+}
+
+int number(const Settings& settings, const char* name, int otherwise) {
+  const auto found = settings.find(name);
+  if (found == settings.end()) return otherwise;
+  char* end;
+  const long value = std::strtol(found->second.c_str(), &end, 10);
+  if (found->second.empty() || *end)
+    throw Error(FW_INVALID, std::string("setting ") + name + "=" + found->second + " is no number");
+  return (int)value;
 }
 
 Context::Context(const fw_context_options& options)

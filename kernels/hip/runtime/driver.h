@@ -13,10 +13,14 @@ namespace fw::runtime {
 
 // A backend's own switches, "name=value,…" from the caller.
 using Settings = std::map<std::string, std::string>;
+int number(const Settings& settings, const char* name, int otherwise);
+// matrix=0 keeps linear layers off the matrix units, for comparison.
+inline bool wants_matrix(const Settings& settings) { return number(settings, "matrix", 1) != 0; }
 
 struct DeviceFacts {
   std::string name, architecture, features;
   int compute_units, wave;
+  bool matrix_units;  // that the kernels use
 };
 
 struct MemoryFacts {

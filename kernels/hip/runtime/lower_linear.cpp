@@ -5,25 +5,36 @@ namespace fw::runtime {
 
 namespace {
 
-constexpr int WEIGHT_ROWS = 4;      // that a wave takes at once
-constexpr int WAVES_WANTED = 16;    // on each compute unit, so that memory latency is hidden
-constexpr int LARGEST_ROW_TILE = 8;
+constexpr int WAVES_WANTED = 16;  // on each compute unit, so that memory latency is hidden
+
+// A family of kernels: weight rows that a wave takes at once, columns that it takes at a time, and
+// the tiles of rows of x that are built.
+struct Family {
+  const char* name;
+  int weight_rows, columns, smallest_tile, largest_tile;
+};
+
+Family family_of(const DeviceFacts& device, int weight_dtype, int x_dtype) {
+  if (device.matrix_units && weight_dtype == x_dtype && x_dtype != FW_F32)
+    return {"_matrix", 16, 128, 8, 32};
+  return {"", 4, device.wave * 8, 1, 8};
+}
 
 // Waves that share a weight row's columns: more where few rows would leave the device idle. By the
 // shape alone, never by the number of rows of x, which must not change a row's sums.
-int split_of(const DeviceFacts& device, int weight_rows, int columns) {
+int split_of(const DeviceFacts& device, const Family& family, int weight_rows, int columns) {
   const int waves = FW_LINEAR_BLOCK / device.wave;
-  const int64_t groups = blocks(weight_rows, WEIGHT_ROWS);
+  const int64_t groups = blocks(weight_rows, family.weight_rows);
   int split = 1;
   while (split < waves && groups * split < (int64_t)device.compute_units * WAVES_WANTED &&
-         columns >= split * 2 * device.wave * 8)
+         columns >= split * 2 * family.columns)
     split *= 2;
   return split;
 }
 
-int row_tile(int rows) {
-  int tile = 1;
-  while (tile < rows && tile < LARGEST_ROW_TILE) tile *= 2;
+int row_tile(const Family& family, int rows) {
+  int tile = family.smallest_tile;
+  while (tile < rows && tile < family.largest_tile) tile *= 2;
   return tile;
 }
 
@@ -46,14 +57,18 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
   if (!weights || weights->matrix().columns != rows.inputs || weights->matrix().rows != weight_rows)
     throw Error(FW_INVALID, text("%s: the layer isn't [%d, %d]", op, weight_rows, rows.inputs));
   p.weight = weights->matrix();
-  p.x_stride = (rows.inputs + 7) / 8 * 8;
+  p.x_stride = padded_columns(rows.inputs);
   p.x = aligned_rows(to, rows, p.x_stride);
   p.rows = rows.rows;
-  p.split = split_of(to.device(), weight_rows, rows.inputs);
-  const int tile = row_tile(rows.rows), waves = FW_LINEAR_BLOCK / to.device().wave;
-  const int outputs = waves / p.split * WEIGHT_ROWS * p.outputs / weight_rows;
-  const std::string kernel = text("%s_%s_%s_%d", op, suffix(p.weight.dtype), suffix(rows.dtype), tile);
-  to.launch(kernel, {blocks(p.outputs, outputs), blocks(rows.rows, tile), 1}, FW_LINEAR_BLOCK, p);
+  const Family family = family_of(to.device(), p.weight.dtype, rows.dtype);
+  p.split = split_of(to.device(), family, weight_rows, rows.inputs);
+  const int tile = row_tile(family, rows.rows), waves = FW_LINEAR_BLOCK / to.device().wave;
+  // A gated output takes two weight rows.
+  const int outputs = waves / p.split * family.weight_rows / (weight_rows / p.outputs);
+  const std::string types = *family.name ? suffix(rows.dtype)
+                                         : text("%s_%s", suffix(p.weight.dtype), suffix(rows.dtype));
+  to.launch(text("%s%s_%s_%d", op, family.name, types.c_str(), tile),
+            {blocks(p.outputs, outputs), blocks(rows.rows, tile), 1}, FW_LINEAR_BLOCK, p);
 }
 
 }  // namespace

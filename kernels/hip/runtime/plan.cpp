@@ -1,5 +1,7 @@
 #include "runtime/plan.h"
 
+#include <algorithm>
+
 namespace fw::runtime {
 
 Plan::Plan(Context& context, const fw_call* calls, int count)
@@ -37,6 +39,26 @@ void Plan::trace(double* seconds, int count) {
   marks[calls]->wait();
   for (int i = 0; i < calls; i++) seconds[i] = marks[i + 1]->since(*marks[i]);
   context_.stamp();
+}
+
+double measure_read(Context& context, int64_t bytes, int repeats) {
+  constexpr int BLOCKS_PER_UNIT = 8;
+  const Region data(context, bytes), found(context, 16);
+  Driver& driver = context.driver();
+  FwReadParams p{data.address(), found.address(), bytes,
+                 context.facts().compute_units * BLOCKS_PER_UNIT, 0};
+  Launch launch{driver.kernel("read_words"), {p.blocks, 1, 1}, 512, (int)sizeof p, {}};
+  std::memcpy(launch.parameters, &p, sizeof p);
+  const auto start = driver.event(context.blocking()), end = driver.event(context.blocking());
+  double best = 1e30;
+  for (int i = 0; i < repeats; i++) {
+    start->record();
+    driver.launch(launch);
+    end->record();
+    end->wait();
+    best = std::min(best, end->since(*start));
+  }
+  return best;
 }
 
 }  // namespace fw::runtime

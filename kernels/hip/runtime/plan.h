@@ -15,6 +15,8 @@ class Plan {
   void run();
   void trace(double* seconds, int count);
   Context& context() { return context_; }
+  int launches() const { return (int)lowering_.launches.size(); }
+  int graph_nodes() const { return graph_ ? graph_->nodes() : 0; }
 
  private:
   void launch(int from, int to);
@@ -23,5 +25,8 @@ class Plan {
   Lowering lowering_;
   std::unique_ptr<Graph> graph_;
 };
+
+// The best seconds of `repeats` reads of `bytes` bytes.
+double measure_read(Context& context, int64_t bytes, int repeats);
 
 }  // namespace fw::runtime

@@ -49,7 +49,7 @@ bool narrow_row(const float* values, int64_t columns, int dtype, uint8_t* to) {
 Weights::Weights(Context& context, const fw_weight_view* views, int count) : context_(context) {
   check(views, count);
   matrix_.dtype = storage_type(views, count);
-  matrix_.stride = (matrix_.columns + 7) / 8 * 8;
+  matrix_.stride = padded_columns(matrix_.columns);
   const int64_t bytes = matrix_.rows * matrix_.stride * element_bytes(matrix_.dtype);
   region_ = std::make_unique<Region>(context, bytes);
   matrix_.data = region_->address();

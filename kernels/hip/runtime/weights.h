@@ -8,7 +8,10 @@
 
 namespace fw::runtime {
 
-// Rows of all views in one plain type, each padded with zeros to a multiple of 8 elements.
+// Rows of weights and of what they multiply are padded with zeros to this: a matrix unit's step.
+inline int padded_columns(int columns) { return (columns + 31) / 32 * 32; }
+
+// Rows of all views in one plain type, each padded with zeros.
 //
 // Plain weights of one type stay what they are. Quantised ones become float16, which keeps three
 // bits more than bfloat16, unless a value is too large for it.

@@ -1,0 +1,128 @@
+"""What a device must hold beyond single ops: rows that don't depend on their company, graphs that
+replay what was recorded, sampling as the reference does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from flatwake_kernels import ops
+from flatwake_kernels.backend import Backend
+from flatwake_kernels.declaration import Op
+from flatwake_kernels.dtype import Dtype
+from op_bench import SEED, Bench
+from op_cases import attention_decode
+from sampling import Sampler, Slot
+
+BF16, F16, F32 = Dtype.BF16, Dtype.F16, Dtype.F32
+ROW_COUNTS = (1, 2, 3, 4, 8, 13, 16, 33, 64)
+SHAPES = ((48, 256), (37, 1536), (200, 96))
+
+
+def _product(
+    bench: Bench, dtype: Dtype, shape: tuple[int, int], rows: int, gated: bool
+) -> np.ndarray:
+    """Bits of `rows` rows of a product; row r is the same for every `rows`."""
+    outputs, inputs = shape
+    layer = bench.layer(2 * outputs if gated else outputs, inputs, dtype)
+    x = np.random.default_rng(SEED).standard_normal((ROW_COUNTS[-1], inputs), np.float32)
+    given, live = bench.given(x[:rows], dtype), bench.ints([rows])
+    y = bench.empty(rows, outputs, dtype=dtype)
+    kind = ops.GateUpSilu if gated else ops.Linear
+    _run(bench.backend, kind(x=given, y=y, weight=layer, live=live))
+    bench.check_guards()
+    bits: np.ndarray = y.read().view(np.uint16 if dtype != F32 else np.uint32)
+    return bits
+
+
+def _run(backend: Backend, *calls: Op) -> None:
+    with backend.record() as plan:
+        for call in calls:
+            plan.add(call)
+    plan.run()
+
+
+def rows_of_a_product_do_not_depend_on_their_company(backend: Backend, _: Backend) -> None:
+    for dtype in (BF16, F16, F32):
+        for shape in SHAPES:
+            for gated in (False, True):
+                everything = _product(Bench(backend, SEED), dtype, shape, ROW_COUNTS[-1], gated)
+                for rows in ROW_COUNTS[:-1]:
+                    found = _product(Bench(backend, SEED), dtype, shape, rows, gated)
+                    assert np.array_equal(found, everything[:rows]), (dtype, shape, gated, rows)
+
+
+def attention_does_not_depend_on_company(backend: Backend, _: Backend) -> None:
+    lengths = [[70], [1], [300], [33]]
+    together = attention_decode(Bench(backend, SEED), lengths, 4)
+    _run(backend, together)
+    alone = attention_decode(Bench(backend, SEED), [lengths[0]], 1)
+    # The same values in another place: the first sequence's row, its blocks, the whole pool.
+    for name in ("kv",):
+        backend.copy(alone.values[name], together.values[name])  # type: ignore[arg-type]
+    alone.values["q"].write(together.values["q"].read()[:1])  # type: ignore[union-attr]
+    alone.values["block_table"].write(  # type: ignore[union-attr]
+        together.values["block_table"].read()[:1]  # type: ignore[union-attr]
+    )
+    _run(backend, alone)
+    parts = -(-70 // 64)
+    for name in ("partial", "partial_ml"):
+        first = together.values[name].read()[0, :, :parts]  # type: ignore[union-attr]
+        only = alone.values[name].read()[0, :, :parts]  # type: ignore[union-attr]
+        assert np.array_equal(first, only), name
+
+
+def a_graph_replays_what_buffers_hold_then(backend: Backend, _: Backend) -> None:
+    bench = Bench(backend, SEED)
+    x = bench.normal(3, 64, dtype=BF16)
+    y, weight = bench.empty(3, 64, dtype=BF16), bench.normal(64)
+    with backend.record() as plan:
+        plan.add(ops.RmsNorm(x=x, y=y, weight=weight, live=bench.ints([3]), eps=1e-6))
+    plan.run()
+    first = y.read()
+    plan.capture()
+    values = x.read()
+    x.write(values[::-1].copy())
+    for _replay in range(3):
+        plan.run()
+    assert np.array_equal(y.read(), first[::-1])
+
+
+def choices_are_the_references(backend: Backend, reference: Backend) -> None:
+    random = np.random.default_rng(SEED)
+    for vocabulary in (37, 9001, 50257):
+        logits = (random.standard_normal((8, vocabulary)) * 4).astype(np.float32)
+        slots = []
+        for _ in range(8):
+            settings = {
+                "temperature": random.choice([0.0, 0.3, 1.0, 2.0]),
+                "top_k": int(random.choice([0, 1, 20, 200])),
+                "top_p": random.choice([1.0, 0.95, 0.4]),
+                "min_p": random.choice([0.0, 0.05]),
+                "seed": int(random.integers(1 << 62)),
+                "logprobs": int(random.choice([-1, 0, 5])),
+            }
+            slots.append(Slot(settings=settings))
+        pair = [Sampler(b, logits, slots, live=vocabulary - 3) for b in (reference, backend)]
+        wanted, found = (s.run() for s in pair)
+        assert found == wanted, vocabulary
+        assert np.array_equal(pair[1].top_id.read(), pair[0].top_id.read())
+
+
+def device_memory_comes_back(backend: Backend, _: Backend) -> None:
+    before = backend.memory().allocated
+    for _round in range(3):
+        buffer = backend.allocate(1 << 20, dtype=Dtype.I8)
+        assert not buffer.read().any(), "memory is zeroed"
+        assert backend.memory().allocated == before + (1 << 20)
+        del buffer
+        assert backend.memory().allocated == before
+
+
+CHECKS: tuple[Callable[[Backend, Backend], None], ...] = (
+    rows_of_a_product_do_not_depend_on_their_company,
+    attention_does_not_depend_on_company,
+    a_graph_replays_what_buffers_hold_then,
+    choices_are_the_references,
+    device_memory_comes_back,
+)
