@@ -181,7 +181,10 @@ def _memory(report: Json) -> str:
     verdicts = sorted(report["memory"]["verdicts"], key=lambda each: each["gate"] == "report")
     if not report["memory"]["series"]:
         return _section("Memory", "<p>The server shows none, and its processes aren't here.</p>")
-    body = "".join(f"<p>{escape(name)}</p>{_plot(plot)}" for name, plot in plots.memory(report))
+    body = "".join(
+        f'<div class="pair"><p>{escape(name)}</p>{_plot(plot)}</div>'
+        for name, plot in plots.memory(report)
+    )
     if verdicts:
         text = "Slopes after warm-up, with 95 % intervals. Flat: the upper end is under the bound."
         body += f"<p>{text}</p>" + _table(columns, verdicts, lambda each: _FLAT[each["flatness"]])

@@ -47,7 +47,8 @@ class Wave:
     seconds (for endurance: which share of the requests) go before what is measured, `requests`
     how many are asked in all where that is what ends the wave, `pace` the least seconds between
     two rounds, `counts` the numbers of users that a rising wave goes through; `tokens` and
-    `answer` are the lengths of prompts and answers where the wave doesn't take a profile's.
+    `answer` are the lengths of prompts and answers where the wave doesn't take a profile's. A
+    wave that is only `reported` fails no run by refusals or waits.
     """
 
     kind: Kind
@@ -62,6 +63,7 @@ class Wave:
     tokens: int = 0
     answer: int = 0
     counts: tuple[int, ...] = ()
+    reported: bool = False
 
 
 @dataclass(frozen=True)

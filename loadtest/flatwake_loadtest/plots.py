@@ -51,14 +51,16 @@ def throughput(report: Json) -> go.Figure:
 def latency(report: Json, curve: str, title: str) -> go.Figure:
     """How many of all are at most so long, a line for each steady wave."""
     plot = figure(f"{title}, ms", "share", 340)
-    for wave in report["waves"]:
-        if wave["kind"] not in ("steady", "endurance") or not wave[curve]["ms"]:
+    shown = [wave for wave in report["waves"] if wave["kind"] in ("steady", "endurance")]
+    for index, wave in enumerate(shown):
+        if not wave[curve]["ms"]:
             continue
         plot.add_scatter(
             x=wave[curve]["ms"],
             y=wave[curve]["share"],
             mode="lines",
-            line={"shape": "hv", "width": 2},
+            # A wave has the same colour in every plot, also where another has no curve.
+            line={"shape": "hv", "width": 2, "color": _COLOURS[index % len(_COLOURS)]},
             name=wave["name"],
             hovertemplate="%{y:.1%} within %{x:.2f} ms<extra>" + wave["name"] + "</extra>",
         )
