@@ -14,11 +14,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from testcluster import hub as model_hub
-from testcluster import images as project_images
-from testcluster import layout, lifecycle, session
+from testcluster import layout, session
+from testcluster import release as chart
 from testcluster.hub import Hub
-from testcluster.kube import Kube, KubectlError
+from testcluster.kube import Kube
 from testcluster.layout import Cluster
+from testcluster.shell import ClusterError
 
 # Every pod that a test starts, is reached from here: a busybox that waits to be told what to do.
 CLIENT = {
@@ -119,20 +120,15 @@ def module_namespace(kube: Kube, request: pytest.FixtureRequest) -> Iterator[str
 @pytest.fixture(scope="session")
 def images(cluster: Cluster) -> dict[str, str]:
     """The project's images, built from these sources and loaded into the node: name → reference."""
-    built = {image.name: image for image in (project_images.OPERATOR, project_images.CPU)}
-    lifecycle.load(cluster, [project_images.build(image) for image in built.values()])
-    return {name: image.reference() for name, image in built.items()}
+    return chart.load_images(cluster)
 
 
 @pytest.fixture(scope="session")
-def release(kube: Kube, images: dict[str, str]) -> Iterator[str]:
+def release(cluster: Cluster, kube: Kube, images: dict[str, str]) -> Iterator[str]:
     """The chart, installed with the images built here; the name of its namespace."""
-    namespace, chart = "flatwake-system", layout.REPOSITORY / "charts/flatwake"
-    values = [f"--set=images.{name}={reference}" for name, reference in images.items()]
-    words = ["-n", namespace, "--create-namespace", "--wait", "--timeout=120s", *values]
     try:
-        kube.program("helm", "upgrade", "--install", "flatwake", chart, *words, timeout_s=150)
-    except KubectlError as error:
-        raise AssertionError(f"helm: {error}\n{kube.explain(namespace)}") from None
-    yield namespace
-    kube.program("helm", "-n", namespace, "uninstall", "flatwake", "--wait", timeout_s=120)
+        chart.install(cluster, images)
+    except ClusterError as error:
+        raise AssertionError(f"{error}\n{kube.explain(chart.NAMESPACE)}") from None
+    yield chart.NAMESPACE
+    chart.uninstall(cluster)

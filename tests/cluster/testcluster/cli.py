@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 from pathlib import Path
 from typing import NoReturn
 
-from testcluster import archive, binaries, images, layout, lifecycle, packages, supervisor
+from testcluster import archive, binaries, images, layout, lifecycle, packages, release, supervisor
+from testcluster import hub as model_hub
 from testcluster.layout import Cluster
 from testcluster.shell import ClusterError, say, search_path
 
@@ -85,6 +87,14 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("words", nargs="+", metavar="[NAME] ARCHIVE")
     load.set_defaults(act=_load)
 
+    install = commands.add_parser("install", help="install the chart with images built here")
+    _name(install)
+    install.set_defaults(act=_install)
+
+    hub = commands.add_parser("hub", help="serve SmolLM2 at the node's address until interrupted")
+    _name(hub)
+    hub.set_defaults(act=_hub)
+
     pack = commands.add_parser("mkimage", help="make an OCI archive out of a folder")
     pack.add_argument("target", type=Path)
     pack.add_argument("reference", help="localhost/NAME:TAG")
@@ -149,6 +159,21 @@ def _load(options: argparse.Namespace) -> None:
     named = len(words) > 1 and not os.path.exists(words[0])
     name = words.pop(0) if named else os.environ.get("CLUSTER_NAME", "k1")
     lifecycle.load(Cluster(name), [Path(word) for word in words])
+
+
+def _install(options: argparse.Namespace) -> None:
+    cluster = Cluster(options.name)
+    cluster.require_running()
+    packages.install()
+    print(release.install(cluster, release.load_images(cluster)))
+
+
+def _hub(options: argparse.Namespace) -> None:
+    cluster = Cluster(options.name)
+    cluster.require_running()
+    with model_hub.serving(cluster, {model_hub.FILE: model_hub.smollm2()}) as hub:
+        print(f"source: {hub.url(model_hub.FILE)}\ndigest: sha256:{model_hub.DIGEST}", flush=True)
+        signal.pause()
 
 
 def _pack(options: argparse.Namespace) -> None:
