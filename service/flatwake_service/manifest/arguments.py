@@ -107,6 +107,7 @@ def fetch_arguments(
     arguments.add("--digest", spec.model.digest)
     arguments.add("--token-file", token_file)
     arguments.add("--pinned-dir", pinned_dir)
+    arguments.add("--status-port", defaults.SERVE_PORT)
     arguments.add_duration("--startup-timeout", spec.startup_timeout, defaults.STARTUP_TIMEOUT)
     if backend is Backend.HIP:
         arguments.words.append("--preflight")

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 from flatwake_service.manifest import Backend, InferenceServer, Place, ignored_by_up, parse
-from flatwake_service.manifest.arguments import IGNORED_BY_UP, serve_arguments
+from flatwake_service.manifest.arguments import IGNORED_BY_UP, fetch_arguments, serve_arguments
 
 
 def server(**spec: object) -> InferenceServer:
@@ -93,3 +93,69 @@ def test_every_ignored_path_is_a_field(path: str) -> None:
         options = [target, *target.get("anyOf", []), *target.get("allOf", [])]
         references = [o["$ref"] for o in options if "$ref" in o]
         here = definitions[references[0].rsplit("/", 1)[-1]] if references else {}
+
+
+def fetched(backend: Backend = Backend.CPU, **spec: object) -> str:
+    words = fetch_arguments(server(**spec), cache="/c", backend=backend, pinned_dir="/p")
+    return " ".join(words)
+
+
+def test_fetch_gets_the_source_and_where_to_answer() -> None:
+    assert fetched(model={"source": "hf://o/r@v1"}) == (
+        "hf://o/r@v1 --cache /c --pinned-dir /p --status-port 8000"
+    )
+
+
+def test_a_claims_model_is_only_verified() -> None:
+    model = {"source": "pvc://claim/a/m.gguf", "digest": "sha256:" + "0" * 64}
+    assert fetched(model=model).startswith("file:///c/a/m.gguf --cache /c --digest sha256:0")
+
+
+def test_on_hip_the_device_is_looked_at_first() -> None:
+    accelerator = {"architectures": ["gfx942"], "minMemory": "64Gi"}
+    words = fetched(Backend.HIP, accelerator=accelerator)
+    assert words.endswith("--preflight --architecture gfx942 --min-memory 64Gi")
+    assert "--preflight" not in fetched(Backend.CPU, accelerator=accelerator)
+
+
+def test_fetch_knows_all_of_these_arguments() -> None:
+    """The commands are written by other hands: what is passed must be there."""
+    from flatwake_service.cli import fetch, serve
+    from typer.main import get_command
+
+    known = {
+        name: {option for p in get_command(module.app).params for option in p.opts}
+        for name, module in (("fetch", fetch), ("serve", serve))
+    }
+    model = {
+        "source": "hf://o/r",
+        "digest": "sha256:" + "0" * 64,
+        "aliases": ["a"],
+        "cache": {"size": "1Gi"},
+    }
+    everything = server(
+        model=model,
+        accelerator={"architectures": ["gfx942"], "minMemory": "1Gi"},
+        engine={
+            "maxSequences": 2,
+            "contextLength": 64,
+            "prefillTokens": 64,
+            "kvCache": {"memoryFraction": 0.5, "dtype": "Float16"},
+            "graphs": "On",
+        },
+        limits={
+            "queue": 1,
+            "queueTimeout": "1s",
+            "requestTimeout": "1s",
+            "stepTimeout": "1s",
+            "bodyBytes": "1Mi",
+        },
+        startupTimeout="1m",
+        access={"corsOrigins": ["*"]},
+    )
+    serving = serve_arguments(everything, Place("/m", "::", 1, Backend.HIP, "/k", "/t"))
+    fetching = fetch_arguments(
+        everything, cache="/c", backend=Backend.HIP, token_file="/t", pinned_dir="/p"
+    )
+    for name, words in (("serve", serving), ("fetch", fetching)):
+        assert {word for word in words if word.startswith("--")} <= known[name], name
