@@ -20,7 +20,7 @@ def open_backend(
     block: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Backend:
-    """A backend, ready to allocate. Arguments as NativeBackend's; the reference takes none.
+    """A backend, ready to allocate. Arguments as NativeBackend's; the reference takes the heartbeat alone.
 
     Raises:
         BackendUnavailable: it cannot serve here; the message says why.
@@ -28,7 +28,7 @@ def open_backend(
     if name == "reference":
         from flatwake_kernels.reference.backend import ReferenceBackend
 
-        return ReferenceBackend()
+        return ReferenceBackend(heartbeat)
     from flatwake_kernels.native import NativeBackend
 
     return NativeBackend(

@@ -24,11 +24,15 @@ _ALIGNMENT = 64
 
 
 class ReferenceBackend:
-    """Everything in numpy, in the calling thread: slow, and right."""
+    """Everything in numpy, in the calling thread: slow, and right.
+
+    `heartbeat` is the address of a uint64 stamped after each op (CLOCK_MONOTONIC, ns); 0: none.
+    """
 
     name = "reference"
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat: int = 0) -> None:
+        self._stamp = ctypes.c_uint64.from_address(heartbeat) if heartbeat else ctypes.c_uint64()
         self._allocated = self._peak = 0
         self.device = Device(
             name="numpy",
@@ -75,7 +79,7 @@ class ReferenceBackend:
         return LinearHandle(id(layer), layer.rows, layer.columns, nbytes, layer)
 
     def record(self) -> ReferencePlan:
-        return ReferencePlan()
+        return ReferencePlan(self._stamp)
 
     def event(self) -> ReferenceEvent:
         return ReferenceEvent()
@@ -118,8 +122,9 @@ class ReferenceEvent:
 
 
 class ReferencePlan(Plan):
-    def __init__(self) -> None:
+    def __init__(self, stamp: ctypes.c_uint64) -> None:
         super().__init__()
+        self._stamp = stamp
         self._calls: list[tuple[Callable[[Call], None], Call]] = []
 
     def finish(self) -> None:
@@ -133,6 +138,7 @@ class ReferencePlan(Plan):
     def run(self) -> None:
         for function, call in self._calls:
             function(call)
+            self._stamp.value = time.monotonic_ns()
 
     def trace(self) -> list[float]:
         seconds = []
