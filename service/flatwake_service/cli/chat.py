@@ -79,6 +79,10 @@ class Conversation:
         self.system = system
         self.messages: list[Message] = []
 
+    @property
+    def url(self) -> str:
+        return str(self._client.base_url).rstrip("/")
+
     def ask(self, text: str) -> Iterator[str]:
         """The answer's pieces. What was said of a stopped answer stays part of the conversation;
         a question without any answer doesn't.
@@ -174,7 +178,9 @@ def _converse(conversation: Conversation, name: str) -> None:
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(_history())), key_bindings=bindings
     )
-    console.print(f"[bold]{name}[/bold] at {conversation._client.base_url}  (/help, Ctrl-D ends)")
+    console.print(
+        f"[bold]{name}[/bold] at {conversation.url} (/help, Ctrl-D ends)", highlight=False
+    )
     while True:
         try:
             text = session.prompt("> ").strip()

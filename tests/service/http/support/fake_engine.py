@@ -1,7 +1,7 @@
 """An engine without a model: it repeats the last words of a prompt, a byte a token.
 
 The answer to a prompt that ends in `say WORDS.` (before a template's last tag) is WORDS, then the
-end token; anything else is answered with `REPLY`. Deterministic, whatever the load.
+end token; anything else is answered with `reply`. Deterministic, whatever the load.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from flatwake_service.engine.messages import (
 REPLY = b"A computer is a machine that runs programs."
 
 
-def answer(prompt: tuple[int, ...]) -> bytes:
+def answer(prompt: tuple[int, ...], reply: bytes = REPLY) -> bytes:
     text = bytes(token for token in prompt if token < 256)
-    said = re.search(rb"say (.*)\.(?:\[assistant\][a-z]*)?$", text, re.DOTALL)
-    return said[1] if said else REPLY
+    said = re.search(rb".*say (.*)\.(?:\[assistant\][a-z]*)?$", text, re.DOTALL)
+    return said[1] if said else reply
 
 
 @dataclass
@@ -66,6 +66,7 @@ class FakeEngine:
     max_sequences: int = 8
     pace: float = 0.0
     loads: bool = True
+    reply: bytes = REPLY
     scores: Callable[[int], float] = lambda token: -0.25
     progress: Loading | None = None
     started: Started | None = None
@@ -108,7 +109,7 @@ class FakeEngine:
 
     def submit(self, message: Submit, sink: Sink) -> None:
         self.submitted.append(message)
-        sequence = _Sequence(message, sink, answer(message.ids))
+        sequence = _Sequence(message, sink, answer(message.ids, self.reply))
         if self.failure is not None:
             failure = self.failure
             asyncio.get_running_loop().call_soon(sink.failed, failure.reason, failure.message)
