@@ -20,7 +20,9 @@ def open_backend(
     block: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Backend:
-    """A backend, ready to allocate. Arguments as NativeBackend's; the reference takes the heartbeat alone.
+    """A backend, ready to allocate. Arguments as NativeBackend's.
+
+    The reference takes the heartbeat alone.
 
     Raises:
         BackendUnavailable: it cannot serve here; the message says why.
