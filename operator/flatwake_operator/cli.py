@@ -85,6 +85,7 @@ def run_operator(
         bool, typer.Option("--elect/--no-elect", help="Take turns with other processes by a Lease.")
     ] = True,
     port: Annotated[int, typer.Option(help="/healthz, /readyz and /metrics.")] = 8080,
+    resync: Annotated[str, typer.Option(help="How often everything is listed anew.")] = "60s",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the operator until SIGTERM."""
@@ -93,7 +94,7 @@ def run_operator(
     import socket
     import uuid
 
-    from flatwake_service.manifest import Backend, defaults
+    from flatwake_service.manifest import Backend, defaults, seconds
 
     from flatwake_operator.errors import LeaseLostError
     from flatwake_operator.run import Options, run
@@ -118,6 +119,7 @@ def run_operator(
         namespaces=list(watch_namespace or []),
         lease=lease if elect else None,
         port=port,
+        resync_seconds=seconds(resync),
     )
     try:
         asyncio.run(run(options))

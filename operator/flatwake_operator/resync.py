@@ -27,6 +27,7 @@ class Resync:
         abilities: Abilities,
         namespaces: list[str],
         wake: Callable[[Key], None],
+        seconds: float = RESYNC_SECONDS,
     ) -> None:
         self.api = api
         self.store = store
@@ -35,6 +36,7 @@ class Resync:
         self.abilities = abilities
         self.namespaces = namespaces
         self.wake = wake
+        self.seconds = seconds
 
     async def once(self) -> None:
         """Takes every list and wakes every server."""
@@ -51,7 +53,7 @@ class Resync:
 
     async def forever(self) -> None:
         while True:
-            await asyncio.sleep(RESYNC_SECONDS)
+            await asyncio.sleep(self.seconds)
             try:
                 await self.once()
             except (ApiError, UnreachableError) as error:

@@ -20,7 +20,7 @@ from flatwake_operator.lease import Lease
 from flatwake_operator.observe import Observer, abilities
 from flatwake_operator.probes import Probes
 from flatwake_operator.reconcile import Reconciler
-from flatwake_operator.resync import Resync
+from flatwake_operator.resync import RESYNC_SECONDS, Resync
 from flatwake_operator.settings import Settings
 from flatwake_operator.startup import check_crd
 from flatwake_operator.store import Key, Store
@@ -43,6 +43,7 @@ class Options:
     namespaces: list[str] = field(default_factory=list)
     lease: str | None = None
     port: int = 8080
+    resync_seconds: float = RESYNC_SECONDS
 
 
 async def run(options: Options) -> None:
@@ -78,7 +79,16 @@ async def run(options: Options) -> None:
         if lease and not await _before(stop, lease.acquire()):
             return
         log.info("leading as %s", options.identity)
-        resync = Resync(api, store, watches, observer, able, options.namespaces, queue.add)
+        resync = Resync(
+            api,
+            store,
+            watches,
+            observer,
+            able,
+            options.namespaces,
+            queue.add,
+            options.resync_seconds,
+        )
         await resync.once()
         async with asyncio.TaskGroup() as group:
             tasks = [

@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 from apiserver import ApiServer
-from flatwake_operator import kinds
+from faulty import Fault, Proxy
+from flatwake_operator import crd, kinds, startup
 from lab import Lab
 
 PROGRAM = "from flatwake_operator.cli import operator; operator()"
@@ -30,14 +31,17 @@ def free_port() -> int:
 class Process:
     """One operator of a namespace."""
 
-    def __init__(self, lab: Lab, folder: Path, name: str) -> None:
+    def __init__(self, lab: Lab, folder: Path, name: str, *more: str, url: str = "") -> None:
+        kubeconfig = lab.server.kubeconfig()
+        if url:
+            kubeconfig["clusters"][0]["cluster"] = {"server": url}
         config = folder / "kubeconfig"
-        config.write_text(json.dumps(lab.server.kubeconfig()))
+        config.write_text(json.dumps(kubeconfig))
         self.port = free_port()
         self.log = folder / f"{name}.log"
         words = [sys.executable, "-c", PROGRAM, "--image-cpu=localhost/cpu:1"]
         words += [f"--namespace={lab.namespace}", f"--watch-namespace={lab.namespace}"]
-        words += [f"--identity={name}", f"--port={self.port}"]
+        words += [f"--identity={name}", f"--port={self.port}", *more]
         with self.log.open("wb") as log:
             self.child = subprocess.Popen(
                 words,
@@ -75,17 +79,23 @@ def lab(api: ApiServer) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def start(lab: Lab, tmp_path: Path) -> Iterator[Callable[[str], Process]]:
+def start(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., Process]]:
     started: list[Process] = []
 
-    def one(name: str) -> Process:
-        started.append(Process(lab, tmp_path, name))
+    def one(name: str, *more: str, url: str = "") -> Process:
+        started.append(Process(lab, tmp_path, name, *more, url=url))
         return started[-1]
 
     yield one
     for process in started:
         process.end(signal.SIGKILL)
         sys.stdout.write(process.log.read_text()[-3000:])
+
+
+@pytest.fixture
+def proxy(lab: Lab) -> Iterator[Proxy]:
+    with Proxy(lab.server) as running:
+        yield running
 
 
 def until(what: str, holds: Callable[[], Any], seconds: float = 60) -> Any:
@@ -106,7 +116,7 @@ def args(lab: Lab) -> list[str]:
 
 
 def test_one_leads_another_takes_over_and_then_all_is_quiet(
-    lab: Lab, start: Callable[[str], Process]
+    lab: Lab, start: Callable[..., Process]
 ) -> None:
     one = start("one")
     until("one leads", one.leads)
@@ -137,9 +147,7 @@ def test_one_leads_another_takes_over_and_then_all_is_quiet(
     assert lease["spec"]["holderIdentity"] == ""
 
 
-def test_watches_bring_changes_of_children_at_once(
-    lab: Lab, start: Callable[[str], Process]
-) -> None:
+def test_watches_bring_changes_of_children_at_once(lab: Lab, start: Callable[..., Process]) -> None:
     one = start("one")
     until("one leads", one.leads)
     lab.create()
@@ -152,9 +160,37 @@ def test_watches_bring_changes_of_children_at_once(
     assert "annotations" not in server["metadata"]
 
 
-def test_without_the_crd_it_says_what_to_do(bare_api: ApiServer, tmp_path: Path) -> None:
-    from flatwake_operator import crd, startup
+def test_it_outlives_what_an_api_server_can_do(
+    lab: Lab, start: Callable[..., Process], proxy: Proxy
+) -> None:
+    """429 storms, 410 in a watch, silent watches, a restart: each time it converges again."""
+    one = start("one", "--resync=3s", url=proxy.url)
+    until("one leads", one.leads)
+    lab.create()
+    until("the Deployment is there", lambda: args(lab))
+    for number, fault in enumerate((Fault.STORM, Fault.GONE, Fault.SILENT, Fault.DOWN), start=2):
+        proxy.fault = fault
+        lab.edit(limits={"queue": number})
+        if fault in (Fault.STORM, Fault.DOWN):
+            seen = proxy.refused
+            until(f"{fault} was felt", lambda seen=seen: proxy.refused > seen + 3)
+            proxy.fault = Fault.NONE
+        until(
+            f"it converges after {fault}",
+            lambda number=number: ["--queue", str(number)] == _after(args(lab), "--queue"),
+        )
+        proxy.fault = Fault.NONE
+        assert one.child.poll() is None, f"{fault} ended it"
+    assert len(lab.list(kinds.DEPLOYMENT)) == 1
+    assert one.end() == 0
 
+
+def _after(words: list[str], flag: str) -> list[str]:
+    where = words.index(flag) if flag in words else len(words)
+    return words[where : where + 2]
+
+
+def test_a_crd_that_lacks_fields_is_found_out() -> None:
     wanted = crd.schema()
     older = json.loads(json.dumps(wanted))
     del older["properties"]["spec"]["properties"]["engine"]["properties"]["graphs"]

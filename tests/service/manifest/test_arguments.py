@@ -118,7 +118,7 @@ def test_on_hip_the_device_is_looked_at_first() -> None:
     assert "--preflight" not in fetched(Backend.CPU, accelerator=accelerator)
 
 
-def test_fetch_knows_all_of_these_arguments() -> None:
+def test_the_commands_know_all_of_these_arguments() -> None:
     """The commands are written by other hands: what is passed must be there."""
     from flatwake_service.cli import fetch, serve
     from typer.main import get_command
