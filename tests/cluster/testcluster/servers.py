@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,45 @@ class Server:
             namespaces=[self.namespace, "flatwake-system"],
             timeout_s=timeout_s,
         )
+
+    def pods(self) -> list[Object]:
+        """Its pods that aren't being deleted."""
+        found = self.kube.list("pods", self.namespace, f"flatwake.dev/server={self.name}")
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def ready_pods(self) -> set[str]:
+        """The uids of the pods that answer requests."""
+        return {
+            pod["metadata"]["uid"]
+            for pod in self.pods()
+            for condition in pod["status"].get("conditions", [])
+            if condition["type"] == "Ready" and condition["status"] == "True"
+        }
+
+    def wait_for_pods(self, what: str, wanted: Callable[[set[str]], bool]) -> set[str]:
+        """The uids of the ready pods, once they are as wanted and there are no others."""
+
+        def holds() -> set[str] | None:
+            ready = self.ready_pods()
+            settled = len(self.pods()) == len(ready)
+            return ready if settled and wanted(ready) else None
+
+        return self.kube.until(
+            f"{self.name}: {what}", holds,
+            namespaces=[self.namespace, "flatwake-system"], timeout_s=240,
+        )  # fmt: skip
+
+    def patch(self, spec: Object) -> None:
+        """Merge into the spec, as `kubectl patch` does."""
+        text = json.dumps({"spec": spec})
+        words = ["patch", "infs", self.name, "--type=merge", "-p", text]
+        self.kube.kubectl("-n", self.namespace, *words)
+
+    def template_generation(self) -> str:
+        """Changes whenever the Deployment's pods would be rolled."""
+        found = self.kube.get("deployment", self.name, self.namespace)
+        assert found is not None, "the server has a Deployment"
+        return json.dumps(found["spec"]["template"], sort_keys=True)
 
     def row(self) -> dict[str, str]:
         """What `kubectl get infs` shows, by column."""
