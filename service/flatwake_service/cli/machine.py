@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
+import sys
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -124,3 +127,33 @@ def _read(path: str) -> str:
         return Path(path).read_text(errors="replace")
     except OSError:
         return ""
+
+
+def provenance() -> dict[str, object]:
+    """Date, commit, machine, versions and command, for figures that are kept."""
+    described = cpu()
+    total = memory()["total"] or 0
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _commit(),
+        "machine": f"{described['name']}, {described['usable_cores']} cores, "
+        f"{total / (1 << 30):.0f} GiB",
+        "versions": {
+            "flatwake": _version("flatwake"),
+            "python": platform.python_version(),
+            "linux": platform.release(),
+        },
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def _commit() -> str | None:
+    """The checkout's commit, marked if it has been changed; None outside a checkout."""
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(
+            words, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()

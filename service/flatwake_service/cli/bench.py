@@ -1,0 +1,187 @@
+"""`flatwake bench`: speed on this machine, and how near it is to what the memory allows."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from flatwake_service.cli.layers import Layer, RunnerLayer, Speed
+    from flatwake_service.engine.config import EngineConfig
+    from flatwake_service.text import Tokenizer
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+USERS = (1, 4, 8)
+CONTEXT = 1024
+PROMPT = 512
+
+ModelOption = Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.")]
+BackendOption = Annotated[str, typer.Option(help="auto, hip, cpu, reference, emulation or cuda.")]
+ActivationsOption = Annotated[str, typer.Option(help="auto, float or int8.")]
+TokensOption = Annotated[int, typer.Option(min=8, help="Tokens a user.")]
+RoundsOption = Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")]
+OutputOption = Annotated[Path | None, typer.Option(help="Write the figures as JSON, too.")]
+
+
+@app.command()
+def speed(
+    model: ModelOption,
+    backend: BackendOption = "auto",
+    activations: ActivationsOption = "auto",
+    tokens: TokensOption = 64,
+    rounds: RoundsOption = 3,
+    output: OutputOption = None,
+) -> None:
+    """Decode and prefill speed of the runner alone, and the share of the memory bandwidth.
+
+    The share is of the bandwidth that a copy reaches on the same device: the bytes of weights, KV
+    and state that the steps had to move, by the time that they took.
+    """
+    config, tokenizer = _prepare(model, backend, activations)
+    with _runner(config, tokenizer) as (layer, bandwidth):
+        _warn(rounds)
+        length = min(PROMPT, layer.context - 1)
+        measured = [{users: layer.measure(users, tokens) for users in USERS} for _ in range(rounds)]
+        prefill = statistics.median(layer.prefill_speed(length) for _ in range(rounds))
+    decode = {u: statistics.median(m[u].decode for m in measured) for u in USERS}
+    share = {
+        u: statistics.median((m[u].bytes_a_second or 0.0) / bandwidth for m in measured)
+        for u in USERS
+    }
+    print(f"{config.backend}: a copy moves {bandwidth / 1e9:.1f} GB/s")
+    print(f"prefill of {length} tokens   {prefill:8.1f} tok/s")
+    for users in USERS:
+        share_text = f"{share[users]:6.1%} of the bandwidth"
+        print(f"decode, {users} users        {decode[users]:8.1f} tok/s   {share_text}")
+    _write(
+        output,
+        config,
+        {
+            "bandwidth_bytes": bandwidth,
+            "prefill_tokens_per_second": prefill,
+            "decode_tokens_per_second": _keyed(decode),
+            "bandwidth_share": _keyed(share),
+        },
+    )
+
+
+@app.command()
+def layers(
+    model: ModelOption,
+    backend: BackendOption = "auto",
+    activations: ActivationsOption = "auto",
+    tokens: TokensOption = 64,
+    rounds: RoundsOption = 3,
+    output: OutputOption = None,
+) -> None:
+    """What the layers above the runner cost, measured in turn: A the runner at a fixed batch, B the
+    engine process through its messages with detokenising and JSON, C a server over sockets.
+    """
+    from flatwake_service.cli.layers import EngineLayer, ServerLayer, prompt_ids
+
+    config, tokenizer = _prepare(model, backend, activations)
+    prompt = prompt_ids(tokenizer)
+    with _runner(config, tokenizer) as (runner, _), ExitStack() as stack:
+        built: dict[str, Layer] = {"A": runner}
+        built["B"] = EngineLayer(config, prompt, tokenizer)
+        stack.callback(built["B"].close)
+        built["C"] = ServerLayer(config, prompt)
+        stack.callback(built["C"].close)
+        _warn(rounds)
+        measured = list(_interleave(built, tokens, rounds))
+    figures = {
+        f"{name}_tokens_per_second": _keyed({u: _median(measured, name, u) for u in USERS})
+        for name in built
+    }
+    for name in "BC":
+        figures[f"{name}_ratio"] = _keyed(
+            {u: _median(measured, name, u) / _median(measured, "A", u) for u in USERS}
+        )
+    figures["first_token_seconds"] = _keyed(
+        {u: statistics.median(m["C", u].first or 0.0 for m in measured) for u in USERS}
+    )
+    print("users   A runner   B messages   C sockets     B/A     C/A   first token")
+    for users in map(str, USERS):
+        a, b, c = (figures[f"{name}_tokens_per_second"][users] for name in "ABC")
+        first = figures["first_token_seconds"][users]
+        ratios = f"{figures['B_ratio'][users]:7.3f} {figures['C_ratio'][users]:7.3f}"
+        print(f"{users:>5} {a:10.1f} {b:12.1f} {c:11.1f} {ratios} {first:11.3f} s")
+    _write(output, config, figures)
+
+
+def _interleave(
+    built: dict[str, Layer], tokens: int, rounds: int
+) -> Iterator[dict[tuple[str, int], Speed]]:
+    """Each round measures every layer, each time beginning with another one."""
+    names = list(built)
+    for number in range(rounds):
+        turn = number % len(names)
+        order = names[turn:] + names[:turn]
+        yield {
+            (name, users): built[name].measure(users, tokens) for users in USERS for name in order
+        }
+
+
+def _median(measured: list[dict[tuple[str, int], Speed]], name: str, users: int) -> float:
+    return statistics.median(found[name, users].decode for found in measured)
+
+
+def _prepare(model: Path, backend: str, activations: str) -> tuple[EngineConfig, Tokenizer]:
+    import msgspec
+
+    from flatwake_service.cli import backends
+    from flatwake_service.engine.config import EngineConfig
+    from flatwake_service.text import load_tokenizer
+    from flatwake_service.weights import open_checkpoint
+
+    tokenizer = load_tokenizer(open_checkpoint(model))
+    given = {
+        "model": str(model),
+        "backend": backends.choose()[0] if backend == "auto" else backend,
+        "activations": activations,
+        "context_length": CONTEXT,
+        "vocabulary": tokenizer.size,
+    }
+    try:
+        return msgspec.convert(given, EngineConfig), tokenizer
+    except msgspec.ValidationError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@contextmanager
+def _runner(config: EngineConfig, tokenizer: Tokenizer) -> Iterator[tuple[RunnerLayer, float]]:
+    from flatwake_service.cli.layers import RunnerLayer, prompt_ids
+    from flatwake_service.engine.runner import open_runner
+
+    runner = open_runner(config, lambda phase, done, total: None)
+    layer = RunnerLayer(runner, prompt_ids(tokenizer))
+    try:
+        yield layer, runner.bandwidth_bytes
+    finally:
+        layer.close()
+
+
+def _warn(rounds: int) -> None:
+    print(f"measuring {rounds} rounds; keep the machine quiet", file=sys.stderr)
+
+
+def _keyed(values: dict[int, float]) -> dict[str, float]:
+    return {str(key): round(value, 4) for key, value in values.items()}
+
+
+def _write(output: Path | None, config: EngineConfig, figures: dict[str, Any]) -> None:
+    """The figures with where and when they were measured, in the repository's form."""
+    if output is None:
+        return
+    from flatwake_service.cli import machine
+
+    document = {**machine.provenance(), "model": Path(config.model).name, **figures}
+    output.write_text(json.dumps(document, indent=2) + "\n")

@@ -1,0 +1,261 @@
+"""What the layers above the runner cost: the same tokens through each of them.
+
+A  the runner at a fixed batch, without a scheduler
+B  the engine process through its messages, with detokenising and JSON
+C  a whole server, over sockets
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+import uvloop
+
+from flatwake_service.cli import sockets
+from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry
+from flatwake_service.engine.client import EngineClient
+from flatwake_service.engine.config import EngineConfig
+from flatwake_service.engine.messages import SamplingParams, SequenceTokens, Submit
+from flatwake_service.engine.runner import Runner
+from flatwake_service.engine.sequence import Sequence as EngineSequence
+from flatwake_service.http.events import CompletionEvents
+from flatwake_service.text import Detokenizer, Tokenizer
+
+BLOCK_TOKENS = 16
+FOREVER = 1e9
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens a second of all users together, while all of them decode. `first`: seconds from the
+    request to the first token of the last user; None where there is no request.
+    """
+
+    decode: float
+    first: float | None = None
+    bytes_a_second: float | None = None
+
+
+class Layer(Protocol):
+    def measure(self, users: int, tokens: int) -> Speed: ...
+
+    def close(self) -> None: ...
+
+
+def together(times: Sequence[Sequence[float]]) -> float:
+    """Tokens a second in the window in which every stream decodes: from the last one's first
+    token to the first one's last.
+    """
+    start, end = max(t[0] for t in times), min(t[-1] for t in times)
+    inside = sum(start < moment <= end for stream in times for moment in stream)
+    return inside / (end - start)
+
+
+class RunnerLayer:
+    """A. `prompt` is every user's."""
+
+    def __init__(self, runner: Runner, prompt: Sequence[int]) -> None:
+        self._runner = runner
+        self._prompt = list(prompt)
+        self.context = runner.context
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def measure(self, users: int, tokens: int) -> Speed:
+        sequences = [self._place(index, tokens) for index in range(users)]
+        for sequence in sequences:
+            self.prefill(sequence)
+        moved = 0
+        began = time.perf_counter()
+        for _ in range(tokens - 1):
+            entries = tuple(DecodeEntry(s, len(s.ids) - 1, 1, samples=True) for s in sequences)
+            moved += self._step(Batch(0, entries, ()))
+        spent = time.perf_counter() - began
+        return Speed(users * (tokens - 1) / spent, bytes_a_second=moved / spent)
+
+    def prefill_speed(self, tokens: int) -> float:
+        """Prompt tokens a second of one prompt of this length."""
+        prompt = (self._prompt * (tokens // len(self._prompt) + 1))[:tokens]
+        sequence = self._place(0, 1, prompt)
+        began = time.perf_counter()
+        self.prefill(sequence)
+        return tokens / (time.perf_counter() - began)
+
+    def prefill(self, sequence: EngineSequence) -> None:
+        length, most = sequence.prompt_length, self._runner.max_chunk
+        for start in range(0, length, most):
+            count = min(most, length - start)
+            chunk = Chunk(sequence, start, count, samples=start + count == length)
+            self._step(Batch(0, (), (chunk,)))
+
+    def _place(
+        self, index: int, tokens: int, prompt: Sequence[int] | None = None
+    ) -> EngineSequence:
+        ids = list(prompt or self._prompt)
+        blocks = -(-(len(ids) + tokens) // BLOCK_TOKENS)
+        sequence = EngineSequence(
+            number=index,
+            group=index,
+            prompt_length=len(ids),
+            ids=ids,
+            sampling=SamplingParams(),
+            max_tokens=tokens,
+            deadline=FOREVER,
+            queue_deadline=FOREVER,
+            arrival=index,
+            blocks=list(range(1 + index * blocks, 1 + (index + 1) * blocks)),
+            slot=index + 1,
+        )
+        self._runner.take(sequence)
+        return sequence
+
+    def _step(self, batch: Batch) -> int:
+        self._runner.launch(batch)
+        moved = 0
+        for result in self._runner.read():
+            moved += result.bytes
+            for sampled in result.sampled:
+                sampled.sequence.ids.append(sampled.id)
+        return moved
+
+
+class _Sink:
+    """Turns tokens into events, as a stream does, and drops them."""
+
+    def __init__(self, tokenizer: Tokenizer, ended: Callable[[], None]) -> None:
+        self._detokenizer = Detokenizer(tokenizer)
+        self._events = CompletionEvents(
+            "cmpl-0", 0, "bench", echoes=[""], usage=False, top=-1, tokenizer=tokenizer
+        )
+        self._ended = ended
+        self.times: list[float] = []
+        self.failure: str | None = None
+
+    def started(self) -> None: ...
+
+    def tokens(self, entry: SequenceTokens, stamp: float) -> None:
+        self._events.text(0, self._detokenizer.push(entry.ids), ())
+        self.times += [time.perf_counter()] * len(entry.ids)
+        if entry.finish is not None:
+            self._ended()
+
+    def failed(self, reason: str, message: str) -> None:
+        self.failure = f"{reason}: {message}"
+        self._ended()
+
+
+class EngineLayer:
+    """B. One engine child for all measurements."""
+
+    def __init__(self, config: EngineConfig, prompt: Sequence[int], tokenizer: Tokenizer) -> None:
+        self._prompt = tuple(prompt)
+        self._tokenizer = tokenizer
+        self._loop = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        self._numbers = iter(range(1, 1 << 30))
+        self._client = self._loop.run(self._start(config))
+
+    async def _start(self, config: EngineConfig) -> EngineClient:
+        client = await EngineClient.start(config)
+        await client.ready()
+        return client
+
+    def close(self) -> None:
+        self._loop.run(self._client.close())
+        self._loop.close()
+
+    def measure(self, users: int, tokens: int) -> Speed:
+        return self._loop.run(self._measure(users, tokens))
+
+    async def _measure(self, users: int, tokens: int) -> Speed:
+        left, done = users, asyncio.Event()
+
+        def ended() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set()
+
+        sinks = [_Sink(self._tokenizer, ended) for _ in range(users)]
+        began = time.perf_counter()
+        for sink in sinks:
+            number = next(self._numbers)
+            message = Submit(
+                number, number, self._prompt, SamplingParams(), tokens, FOREVER, FOREVER
+            )
+            self._client.submit(message, sink)
+        await done.wait()
+        for sink in sinks:
+            if sink.failure is not None:
+                raise ConnectionError(sink.failure)
+        first = max(sink.times[0] for sink in sinks) - began
+        return Speed(together([sink.times for sink in sinks]), first)
+
+
+class ServerLayer:
+    """C. A server of its own, started by its own command."""
+
+    def __init__(self, config: EngineConfig, prompt: Sequence[int]) -> None:
+        self._prompt = list(prompt)
+        port = _free_port()
+        self._url = f"http://127.0.0.1:{port}/v1"
+        arguments = {
+            "--model": config.model,
+            "--host": "127.0.0.1",
+            "--port": str(port),
+            "--backend": config.backend,
+            "--activations": config.activations,
+            "--max-sequences": str(config.max_sequences),
+            "--context-length": str(config.context_length),
+        }
+        words = [word for pair in arguments.items() for word in pair]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "flatwake_service.cli.main", "serve", *words],
+            stderr=subprocess.DEVNULL,
+        )
+        self._wait()
+
+    def _wait(self) -> None:
+        end = time.monotonic() + PATIENCE
+        root = self._url.removesuffix("/v1")
+        while time.monotonic() < end and self._process.poll() is None:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{root}/ready").status_code == 200:
+                    return
+            time.sleep(0.1)
+        self.close()
+        raise ConnectionError("the server to be measured didn't become ready")
+
+    def close(self) -> None:
+        # Unlike SIGTERM's, this drain waits for no endpoints.
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+
+    def measure(self, users: int, tokens: int) -> Speed:
+        streams = sockets.complete(self._url, [self._prompt] * users, tokens)
+        times = [stream.times for stream in streams]
+        return Speed(together(times), max(t[0] for t in times))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def prompt_ids(tokenizer: Tokenizer, count: int = 60) -> list[int]:
+    """The same prompt for every layer and user."""
+    text = Path(__file__).read_text()
+    return tokenizer.encode(text, add_special=True)[:count]

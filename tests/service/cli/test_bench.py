@@ -1,0 +1,64 @@
+"""`flatwake bench`: the figures are there, and hang together. How high they are is no test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from flatwake_service.cli import main as cli
+from flatwake_service.cli.layers import together
+from flatwake_service.cli.sockets import Stream
+from tiny_models import write_tiny
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_tiny(tmp_path_factory.mktemp("model"), "qwen2"))
+
+
+def run(name: str, model: str, output: Path) -> dict[str, object]:
+    options = ("--backend", "reference", "--rounds", "1", "--tokens", "8")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", name, model, *options, "--output", str(output)])
+    assert ended.value.code == 0
+    return json.loads(output.read_text())
+
+
+def test_speed(model: str, tmp_path: Path) -> None:
+    found = run("speed", model, tmp_path / "speed.json")
+    assert set(found) >= {"date", "commit", "machine", "versions", "command"}
+    assert found["prefill_tokens_per_second"] > 0
+    assert set(found["decode_tokens_per_second"]) == {"1", "4", "8"}
+    assert all(0 < share < 10 for share in found["bandwidth_share"].values())
+
+
+def test_layers(model: str, tmp_path: Path) -> None:
+    found = run("layers", model, tmp_path / "layers.json")
+    for users in ("1", "4", "8"):
+        a, b, c = (found[f"{name}_tokens_per_second"][users] for name in "ABC")
+        assert found["B_ratio"][users] == pytest.approx(b / a, rel=0.01)
+        assert found["C_ratio"][users] == pytest.approx(c / a, rel=0.01)
+        assert found["first_token_seconds"][users] > 0
+
+
+def test_only_the_window_in_which_all_decode_counts() -> None:
+    early, late = [0.0, 1.0, 2.0, 3.0], [1.0, 1.5, 2.0, 2.5, 4.0]
+    assert together([early, late]) == (2 + 3) / (3.0 - 1.0)
+
+
+def test_an_event_that_is_cut_in_two_counts_once() -> None:
+    class Pieces:
+        def __init__(self, pieces: list[bytes]) -> None:
+            self.pieces = pieces
+
+        def recv(self, size: int) -> bytes:
+            return self.pieces.pop(0)
+
+    whole = b'data: {"a":1}\n\ndata: {"b":2}\n\ndata: [DONE]\n\n'
+    for cut in range(1, len(whole)):
+        stream = Stream(Pieces([whole[:cut], whole[cut:]]))
+        goes_on = stream.read(1.0)
+        assert not (goes_on and stream.read(2.0))
+        assert stream.complete
+        assert len(stream.times) == 2, whole[:cut]
