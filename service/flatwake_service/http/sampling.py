@@ -9,7 +9,13 @@ import msgspec
 
 from flatwake_service.engine.messages import SamplingParams
 from flatwake_service.http.errors import ApiError, Code
-from flatwake_service.http.schema import FIXED, ChatRequest, CompletionRequest, Sampling
+from flatwake_service.http.schema import (
+    FIXED,
+    MAX_STOP_IDS,
+    ChatRequest,
+    CompletionRequest,
+    Sampling,
+)
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: dividing by them would overflow."""
@@ -44,6 +50,10 @@ def sampling_params(request: Sampling, logprobs: int, limits: Limits) -> Samplin
     stop_ids = dict.fromkeys(_in_vocabulary(request.stop_token_ids, "stop_token_ids", limits))
     if not request.ignore_eos:
         stop_ids |= dict.fromkeys(limits.eos_ids)
+    if len(stop_ids) > MAX_STOP_IDS:
+        most = MAX_STOP_IDS - len(limits.eos_ids)
+        got = len(request.stop_token_ids)
+        raise _value("stop_token_ids", f"must have at most {most} elements here", got)
     return SamplingParams(
         temperature=temperature,
         top_p=request.top_p or 1.0,

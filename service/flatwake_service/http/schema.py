@@ -14,8 +14,10 @@ from msgspec import Meta
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
-MAX_BIASES = 1024
+MAX_BIASES = 300
 MAX_TOP_LOGPROBS = 20
+MAX_STOP_IDS = 64
+"""The model's own end tokens included. These three are what the engine has room for a sequence."""
 
 UNSUPPORTED = "unsupported"
 """Key in a type's `extra`: a value outside it asks for something that isn't there."""
@@ -97,7 +99,7 @@ class Sampling(_Body, kw_only=True):
     logit_bias: Bias = {}
     min_tokens: Annotated[int, Meta(ge=0)] = 0
     ignore_eos: bool = False
-    stop_token_ids: Annotated[list[TokenId], Meta(max_length=64)] = []
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_IDS)] = []
     user: Ignored | None = None
     skip_special_tokens: Annotated[bool, _no_op("Only true.")] = True
     include_stop_str_in_output: Annotated[bool, _no_op("Only false.")] = False

@@ -44,6 +44,8 @@ def error(served: Served, body: Any, path: str = "/v1/chat/completions") -> dict
         ({"stop": ""}, "invalid_value", "stop", "at least 1 character"),
         ({"stop": ["a"] * 17}, "invalid_value", "stop", "at most 16 elements"),
         ({"stop_token_ids": [258]}, "invalid_value", "stop_token_ids[0]", "from 0 to 257, got 258"),
+        ({"stop_token_ids": list(range(64))}, "invalid_value", "stop_token_ids", "at most 63"),
+        ({"logit_bias": {str(i): 1 for i in range(301)}}, "invalid_value", None, "at most 300"),
         ({"logit_bias": {"258": 1}}, "invalid_value", "logit_bias", "from 0 to 257"),
         ({"logit_bias": {"x": 1}}, "invalid_value", "logit_bias", "token ids as its keys"),
         ({"logit_bias": {"1": 101}}, "invalid_value", "logit_bias", "at most 100"),
@@ -301,3 +303,12 @@ def test_tokenize_and_detokenize(served: Served) -> None:
     assert served.post("/detokenize", {"tokens": found["tokens"]}).json() == {"prompt": "né"}
     assert error(served, {"tokens": [999]}, "/detokenize")["param"] == "tokens[0]"
     assert error(served, {}, "/tokenize")["code"] == "missing_field"
+
+
+def test_no_request_asks_for_more_than_the_engine_has_room_for() -> None:
+    from flatwake_service.engine import arrays, sampler
+    from flatwake_service.http import schema
+
+    assert schema.MAX_BIASES <= sampler.MAX_BIASES
+    assert schema.MAX_STOP_IDS <= sampler.MAX_STOP_IDS
+    assert schema.MAX_TOP_LOGPROBS <= arrays.TOP_LOGPROBS
