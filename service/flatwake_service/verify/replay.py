@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from flatwake_kernels.ops import BLOCK_TOKENS
 from numpy.typing import NDArray
 
-from flatwake_service.engine import sequence as engine
-from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry
-from flatwake_service.engine.messages import SamplingParams
+from flatwake_service.engine import drive
 from flatwake_service.engine.runner import Runner
 from flatwake_service.verify.trace import Trace, top_of
 
@@ -59,10 +56,15 @@ def _run(
     heard: Heard,
 ) -> Iterator[NDArray[np.float32]]:
     """Logits of all sequences, `[sequences, vocabulary]`, for each of `tokens` positions."""
-    sequences = _place(runner, prompts, tokens)
-    first = np.stack([_prefill(runner, s) for s in sequences])
+    sequences = drive.place(runner, prompts, tokens)
+    first = []
+    for sequence in sequences:
+        drive.prefill(runner, sequence)
+        first.append(runner.logits(1)[0])
     for position in range(tokens):
-        logits = first if position == 0 else _decode(runner, sequences)
+        if position:
+            drive.decode(runner, sequences)
+        logits = runner.logits(len(sequences)) if position else np.stack(first)
         heard(len(sequences))
         yield logits
         for index, sequence in enumerate(sequences):
@@ -70,38 +72,3 @@ def _run(
                 sequence.ids.append(int(logits[index].argmax()))
             else:
                 sequence.ids.append(lead[index][position])
-
-
-def _place(runner: Runner, prompts: Sequence[Sequence[int]], tokens: int) -> list[engine.Sequence]:
-    """Sequences with blocks of their own, dealt from 1 on."""
-    placed, block = [], 1
-    for index, prompt in enumerate(prompts):
-        need = -(-(len(prompt) + tokens) // BLOCK_TOKENS)
-        sequence = engine.Sequence(
-            number=index, group=index, prompt_length=len(prompt), ids=list(prompt),
-            sampling=SamplingParams(), max_tokens=tokens, deadline=0.0, queue_deadline=0.0,
-            arrival=index, blocks=list(range(block, block + need)), slot=index + 1,
-        )  # fmt: skip
-        block += need
-        assert block - 1 <= runner.blocks, "the pool holds all of the group"
-        runner.take(sequence)
-        placed.append(sequence)
-    return placed
-
-
-def _prefill(runner: Runner, sequence: engine.Sequence) -> NDArray[np.float32]:
-    length, most = sequence.prompt_length, runner.max_chunk
-    for start in range(0, length, most):
-        count = min(most, length - start)
-        chunk = Chunk(sequence, start, count, samples=start + count == length)
-        runner.launch(Batch(0, (), (chunk,)))
-        list(runner.read())
-    logits: NDArray[np.float32] = runner.logits(1)[0]
-    return logits
-
-
-def _decode(runner: Runner, sequences: Sequence[engine.Sequence]) -> NDArray[np.float32]:
-    entries = tuple(DecodeEntry(s, len(s.ids) - 1, 1, samples=True) for s in sequences)
-    runner.launch(Batch(0, entries, ()))
-    list(runner.read())
-    return runner.logits(len(sequences))
