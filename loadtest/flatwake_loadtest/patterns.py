@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from .series import Floats, Series, block_medians
 
@@ -60,11 +61,17 @@ def _best_cut(y: Floats, cuts: list[int]) -> int | None:
     edges = [0, *cuts, len(y)]
     best, best_gain = None, 0.0
     for begin, end in pairwise(edges):
-        for cut in range(begin + 2, end - 1):
-            left, right = y[begin:cut], y[cut:end]
-            gain = len(left) * len(right) / (end - begin) * float(left.mean() - right.mean()) ** 2
-            if gain > best_gain:
-                best, best_gain = cut, gain
+        length = end - begin
+        if length < 4:
+            continue
+        left = np.arange(2, length - 1)
+        sums = np.cumsum(y[begin:end])
+        below = sums[left - 1] / left
+        above = (sums[-1] - sums[left - 1]) / (length - left)
+        gains = left * (length - left) / length * (below - above) ** 2
+        most = int(np.argmax(gains))
+        if gains[most] > best_gain:
+            best, best_gain = begin + int(left[most]), float(gains[most])
     return best
 
 
@@ -96,12 +103,12 @@ def _clear_steps(series: Series, x: Floats, y: Floats, cuts: list[int]) -> list[
 def _sudden(series: Series, begin: float, end: float, height: float) -> int | None:
     """The sample at which the level jumps; None where it climbs slowly, which is no step."""
     y = series.values
-    first = max(int(np.searchsorted(series.seconds, begin)), 2)
-    last = min(int(np.searchsorted(series.seconds, end)), len(y) - 2)
+    first = max(int(np.searchsorted(series.seconds, begin)), _FEW)
+    last = min(int(np.searchsorted(series.seconds, end)), len(y) - _FEW)
     if last <= first:
         return None
-    places = range(first, last + 1)
-    jumps = [float(np.median(y[i : i + _FEW]) - np.median(y[max(i - _FEW, 0) : i])) for i in places]
+    medians = np.median(sliding_window_view(y[first - _FEW : last + _FEW], _FEW), axis=1)
+    jumps = medians[_FEW:] - medians[:-_FEW]
     sharpest = int(np.argmax(np.abs(jumps)))
     return first + sharpest if jumps[sharpest] / height >= _SUDDEN else None
 

@@ -29,8 +29,9 @@ class Answer:
     """One request as its client saw it.
 
     `outcome` is the server's own finish reason ("stop", "length"), or "cancelled" (this client
-    went away, as planned), "rejected" (429), "timeout" (503), "error" (any other status, or an
-    error event), "broken" (the stream ended without [DONE]), "unreachable".
+    went away, as planned), "rejected" (429), "timeout" (503, or an error event that says so),
+    "error" (any other status or error event), "broken" (the stream ended without [DONE]),
+    "unreachable".
 
     `stamps` are the seconds from sending to each event that held text, `tokens` the tokens that
     those events are known to hold (exact with logprobs, else one an event), `usage_*` the
@@ -191,7 +192,7 @@ def _read(
             return
         event = json.loads(data)
         if "error" in event:
-            answer.outcome, answer.error = "error", str(event["error"].get("message", event))
+            _failed(answer, event["error"])
             return
         before = len(answer.stamps)
         finish = _take(event, stamp - answer.sent, answer) or finish
@@ -243,6 +244,12 @@ def _take(event: Json, stamp: float, answer: Answer) -> str | None:
             answer.text += text
             answer.tokens += 0 if logprobs or answer.exact else 1
     return finish
+
+
+def _failed(answer: Answer, error: Json) -> None:
+    """An error event: a wait that was too long is told from a fault by its code."""
+    answer.outcome = "timeout" if "timeout" in str(error.get("code")) else "error"
+    answer.error = str(error.get("message", error))
 
 
 def _refused(answer: Answer, response: http.client.HTTPResponse, body: bytes) -> None:

@@ -8,12 +8,16 @@ as Hamed and Rao do (1998): memory is remembered from sample to sample, and an i
 samples for independent is far too narrow. The correlation is taken as AR(1), estimated from the
 residuals' lag one with the small-sample correction for a detrended series, (n·r + 2)/(n − 4).
 
+No end is further from the estimate than one and a half times what the medians moved in all: the
+ranks of a series that stands still but for a page or two would else be those of neighbouring
+blocks, a page apart within seconds.
+
 **Why not another.** On AR(1) noise without a trend (600 samples, the same 40 blocks), intervals of
 95 % cover the true slope so often:
 
 | correlation of neighbouring samples     | 0    | 0.9  | 0.97 | 0.99 |
 |-----------------------------------------|------|------|------|------|
-| this one                                | 97 % | 96 % | 96 % | 92 % |
+| this one                                | 96 % | 94 % | 96 % | 95 % |
 | least squares, fixed-b errors (b = 0.5) | 92 % | 87 % | 82 % | 67 % |
 | moving-block bootstrap of residuals     | 82 % | 79 % | 71 % | 50 % |
 
@@ -33,6 +37,7 @@ from .series import Floats, block_medians
 CONFIDENCE = 0.95
 LEAST_SAMPLES = 24
 _STRONGEST = 0.97
+_WIDEST = 1.5
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ def fit(x: Floats, y: Floats) -> Slope | None:
     count = len(points_x)
     inflation = _inflation(points_y - value * points_x)
     low, high = _rank_interval(slopes, count, inflation)
-    return Slope(value, low, high, count / inflation)
+    most = _WIDEST * float(np.ptp(points_y)) / float(points_x[-1] - points_x[0])
+    return Slope(value, max(low, value - most), min(high, value + most), count / inflation)
 
 
 def _pairwise(x: Floats, y: Floats) -> Floats:
