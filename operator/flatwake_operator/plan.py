@@ -123,9 +123,18 @@ def _strategy(
     if by_volume:
         return by_volume
     resource = world.server.spec.accelerator.resource
-    if counted.total_free > 0:
-        return Strategy.SURGE, f", since {counted.total_free} {resource} were free"
-    return Strategy.REPLACE, f", since no {resource} was free"
+    spare = counted.total_free - _pods_to_come(world)
+    if spare > 0:
+        return Strategy.SURGE, f", since {spare} {resource} were free for one more pod"
+    return Strategy.REPLACE, f", since no {resource} was free for one more pod"
+
+
+def _pods_to_come(world: World) -> int:
+    """Pods that will take a device before any rollout does."""
+    spec = world.server.spec
+    wanted = spec.autoscaling.min_replicas if spec.autoscaling else spec.replicas
+    placed = [pod for pod in world.pods if not pod.unschedulable_since]
+    return max(0, wanted - len(placed))
 
 
 def _for_volume(world: World, counted: devices.Devices | None) -> tuple[Strategy, str] | None:

@@ -105,19 +105,25 @@ def test_auto_is_cpu_where_none_does_and_is_kept(there: Devices) -> None:
 
 
 def test_a_free_device_for_one_more_pod_means_surge(there: Devices) -> None:
-    there.node("a", 2)
+    there.node("a", 3)
     there.user("other", "a")
     there.create()
     assert there.strategy() == SURGE
-    assert f"1 {there.resource} were free" in there.lab.conditions()["Progressing"]["message"]
+    assert (
+        f"1 {there.resource} were free for one more pod"
+        in there.lab.conditions()["Progressing"]["message"]
+    )
 
 
-def test_no_free_device_means_replace(there: Devices) -> None:
-    there.node("a", 1)
+def test_a_device_that_the_first_pod_takes_means_replace(there: Devices) -> None:
+    there.node("a", 2)
     there.user("other", "a")
     there.create()
     assert there.strategy() == REPLACE
-    assert f"no {there.resource} was free" in there.lab.conditions()["Progressing"]["message"]
+    assert (
+        f"no {there.resource} was free for one more pod"
+        in there.lab.conditions()["Progressing"]["message"]
+    )
 
 
 def test_a_strategy_by_name_holds_at_once_and_rolls_nothing(there: Devices) -> None:
