@@ -68,10 +68,22 @@ DEVICE int split_length(int length, int splits, int split_positions) {
   return most(split_positions, (even + FW_BLOCK_TOKENS - 1) / FW_BLOCK_TOKENS * FW_BLOCK_TOKENS);
 }
 
-// A row's HEADS query heads from `head` (those below `heads_end`) over positions [begin, end).
-template <int W, int LANES, int HEADS, typename T, bool SPLIT>
-DEVICE void attend(const FwAttentionParams& p, int row, int sequence, int kv_head, int head,
-                   int heads_end, int split, int begin, int end) {
+struct Heads {
+  int kv_head, first, end;
+};
+// Block x counts KV heads, and within one the sets of HEADS query heads.
+template <int HEADS>
+DEVICE Heads heads_of_block(const FwAttentionParams& p) {
+  const int shared = p.heads / p.kv_heads, sets = (shared + HEADS - 1) / HEADS;
+  const int kv_head = block_x() / sets;
+  return Heads{kv_head, kv_head * shared + block_x() % sets * HEADS, (kv_head + 1) * shared};
+}
+
+// A row's query heads (HEADS of them, or those that are left) over positions [begin, end): the
+// result, or a split's share of it.
+template <int W, int LANES, int HEADS, typename T>
+DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads heads, int split,
+                   int begin, int end) {
   constexpr int GROUPS = BLOCK / LANES, WIDTH = LANES * 8;
   FW_LDS(float, joined, GROUPS * WIDTH);
   FW_LDS(float, maxima, GROUPS);
@@ -83,9 +95,9 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, int kv_hea
   for (int h = 0; h < HEADS; h++)
     FW_UNROLL
     for (int j = 0; j < 8; j++)
-      q[h][j] = at < p.head_dim && head + h < heads_end
+      q[h][j] = at < p.head_dim && heads.first + h < heads.end
                     ? load_as(p.q, p.dtype,
-                              ((size_t)row * p.heads + head + h) * p.head_dim + at + j)
+                              ((size_t)row * p.heads + heads.first + h) * p.head_dim + at + j)
                     : 0.0f;
   Running<HEADS> run;
   FW_UNROLL
@@ -103,7 +115,7 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, int kv_hea
     int block = uniform(table[b]);
     if (block < 0 || block >= p.blocks) block = 0;
     const T* keys = in<T>(p.kv) +
-                    ((size_t)block * p.kv_heads + kv_head) * FW_BLOCK_TOKENS * p.head_dim;
+                    ((size_t)block * p.kv_heads + heads.kv_head) * FW_BLOCK_TOKENS * p.head_dim;
     attend_block<W, LANES, HEADS, T>(keys, keys + values,
                                      least(FW_BLOCK_TOKENS, end - b * FW_BLOCK_TOKENS), p.head_dim,
                                      p.scale, q, run);
@@ -122,11 +134,11 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, int kv_hea
     float largest = LOWEST, weight = 0, sum = 0;
     for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[g]);
     for (int g = 0; g < GROUPS; g++) weight = fma(weights[g], exp(maxima[g] - largest), weight);
-    if (thread() >= p.head_dim || head + h >= heads_end) continue;
+    if (thread() >= p.head_dim || heads.first + h >= heads.end) continue;
     for (int g = 0; g < GROUPS; g++)
       sum = fma(joined[g * WIDTH + thread()], exp(maxima[g] - largest), sum);
-    const size_t place = (size_t)row * p.heads + head + h;
-    if (!SPLIT) {
+    const size_t place = (size_t)row * p.heads + heads.first + h;
+    if (p.y) {
       store_as(p.y, p.dtype, place * p.head_dim + thread(), sum / weight);
       continue;
     }
@@ -139,47 +151,21 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, int kv_hea
   }
 }
 
-struct Heads {
-  int kv_head, first, end;
-};
-// Block x counts KV heads, and within one the sets of HEADS query heads.
-template <int HEADS>
-DEVICE Heads heads_of_block(const FwAttentionParams& p) {
-  const int shared = p.heads / p.kv_heads, sets = (shared + HEADS - 1) / HEADS;
-  const int kv_head = block_x() / sets;
-  return Heads{kv_head, kv_head * shared + block_x() % sets * HEADS, (kv_head + 1) * shared};
-}
-
-DEVICE int seen_length(const FwAttentionParams& p, int row) {
-  return least(in<int>(p.row_length)[row], p.table_blocks * FW_BLOCK_TOKENS);
-}
-
+// Block y is a split of every row of the sequence, or one row with all that it sees.
 template <int W, int LANES, int HEADS, typename T>
-DEVICE void attention_decode(const FwAttentionParams& p) {
-  const Heads heads = heads_of_block<HEADS>(p);
-  const int split = block_y(), sequence = block_z();
-  const int first = in<int>(p.first_row)[sequence], count = in<int>(p.row_count)[sequence];
-  for (int row = most(first, 0); row < least(first + count, p.rows); row++) {
-    const int length = seen_length(p, row);
-    const int part = split_length(length, p.splits, p.split_positions);
-    const int begin = split * part, end = least(begin + part, length);
-    if (begin < end)
-      attend<W, LANES, HEADS, T, true>(p, row, sequence, heads.kv_head, heads.first, heads.end,
-                                       split, begin, end);
-  }
-}
-
-template <int W, int LANES, int HEADS, typename T>
-DEVICE void attention_prefill(const FwAttentionParams& p) {
+DEVICE void attention(const FwAttentionParams& p) {
   const Heads heads = heads_of_block<HEADS>(p);
   const int sequence = block_z(), first = most(in<int>(p.first_row)[sequence], 0);
-  const int row = first + block_y();
-  const int end = in<int>(p.first_row)[sequence] + in<int>(p.row_count)[sequence];
-  if (row >= least(end, p.rows)) return;
-  const int length = seen_length(p, row);
-  if (length > 0)
-    attend<W, LANES, HEADS, T, false>(p, row, sequence, heads.kv_head, heads.first, heads.end, 0,
-                                      0, length);
+  const int end = least(in<int>(p.first_row)[sequence] + in<int>(p.row_count)[sequence], p.rows);
+  const int from = p.y ? first + block_y() : first, to = p.y ? least(from + 1, end) : end;
+  for (int row = from; row < to; row++) {
+    const int length = least(in<int>(p.row_length)[row], p.table_blocks * FW_BLOCK_TOKENS);
+    const int part = p.y ? length : split_length(length, p.splits, p.split_positions);
+    const int split = p.y ? 0 : block_y();
+    const int begin = split * part, stop = least(begin + part, length);
+    if (begin < stop)
+      attend<W, LANES, HEADS, T>(p, row, sequence, heads, split, begin, stop);
+  }
 }
 
 DEVICE void attention_combine(const fw_attention_combine_params& p) {
@@ -210,12 +196,9 @@ DEVICE void output_gate(const fw_output_gate_params& p) {
 
 }  // namespace fw
 
-#define ENTRY(suffix, T, lanes, heads)                                                     \
-  FW_KERNEL(attention_decode_##suffix##_##lanes##_##heads, 256, FwAttentionParams) {       \
-    fw::attention_decode<FW_WAVE, lanes, heads, T>(p);                                     \
-  }                                                                                        \
-  FW_KERNEL(attention_prefill_##suffix##_##lanes##_##heads, 256, FwAttentionParams) {      \
-    fw::attention_prefill<FW_WAVE, lanes, heads, T>(p);                                    \
+#define ENTRY(suffix, T, lanes, heads)                                        \
+  FW_KERNEL(attention_##suffix##_##lanes##_##heads, 256, FwAttentionParams) { \
+    fw::attention<FW_WAVE, lanes, heads, T>(p);                               \
   }
 #define ENTRIES(suffix, T) \
   ENTRY(suffix, T, 8, 1)   \

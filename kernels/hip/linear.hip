@@ -166,11 +166,12 @@ DEVICE void linear_matrix(const FwLinearParams& p) {
 
 #endif
 
+// x as the products read it: rows padded to whole steps, in the type that they are built for.
 DEVICE void pad_rows(const FwPadParams& p) {
   const int row = block_y(), i = block_x() * threads() + thread();
   if (i >= p.stride) return;
   const float value = i < p.width ? load_as(p.x, p.dtype, (size_t)row * p.width + i) : 0.0f;
-  store_as(p.y, p.dtype, (size_t)row * p.stride + i, value);
+  store_as(p.y, p.y_dtype, (size_t)row * p.stride + i, value);
 }
 
 }  // namespace fw
@@ -189,13 +190,12 @@ FW_KERNEL(pad_rows, 256, FwPadParams) { fw::pad_rows(p); }
   ENTRY(2, w, TW, x, TX)   \
   ENTRY(4, w, TW, x, TX)   \
   ENTRY(8, w, TW, x, TX)
-#define INPUTS(w, TW)       \
-  ROWS(w, TW, f32, float)   \
-  ROWS(w, TW, f16, fw::f16) \
-  ROWS(w, TW, bf16, fw::bf16)
-INPUTS(f16, fw::f16)
-INPUTS(bf16, fw::bf16)
-INPUTS(f32, float)
+// Of other pairs of types, x is widened to float first: exact, and a template less.
+ROWS(f16, fw::f16, f16, fw::f16)
+ROWS(f16, fw::f16, f32, float)
+ROWS(bf16, fw::bf16, bf16, fw::bf16)
+ROWS(bf16, fw::bf16, f32, float)
+ROWS(f32, float, f32, float)
 
 #if defined(FW_MATRIX)
 #define MATRIX_ENTRY(rows, suffix, T)                                              \
@@ -208,7 +208,8 @@ INPUTS(f32, float)
 #define MATRIX_ENTRIES(suffix, T) \
   MATRIX_ENTRY(8, suffix, T)      \
   MATRIX_ENTRY(16, suffix, T)     \
-  MATRIX_ENTRY(32, suffix, T)
+  MATRIX_ENTRY(32, suffix, T)     \
+  MATRIX_ENTRY(64, suffix, T)
 MATRIX_ENTRIES(f16, fw::f16)
 MATRIX_ENTRIES(bf16, fw::bf16)
 #endif

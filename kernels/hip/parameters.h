@@ -26,13 +26,13 @@ struct FwLinearParams {
   int32_t rows, x_stride, outputs, output_dtype, split, reserved;
 };
 
-// y[r, i] = x[r, i] for i < width, 0 up to `stride`: rows that start at multiples of 16 bytes.
+// y[r, i] = x[r, i] for i < width, 0 up to `stride`, in another type.
 struct FwPadParams {
   uint64_t x, y;
-  int32_t rows, width, stride, dtype;
+  int32_t rows, width, stride, dtype, y_dtype, reserved;
 };
 
-// attention_decode's fields, or attention_prefill's with `splits` 1 and y in place of partials.
+// attention_decode's fields with y 0, or attention_prefill's, which needs no partials.
 struct FwAttentionParams {
   uint64_t q, kv, partial, partial_ml, y, row_length, first_row, row_count, block_table;
   int32_t rows, heads, kv_heads, head_dim, blocks, sequences, table_blocks, splits;

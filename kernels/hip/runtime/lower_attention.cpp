@@ -40,7 +40,7 @@ void launch_attention(Lowering& to, const char* op, const FwAttentionParams& p, 
                       int across) {
   const int shared = p.heads / p.kv_heads, at_once = shared == 1 ? 1 : 4;
   const std::string kernel =
-      text("%s_%s_%d_%d", op, suffix(kv_dtype), lanes_of(op, p.head_dim), at_once);
+      text("attention_%s_%d_%d", suffix(kv_dtype), lanes_of(op, p.head_dim), at_once);
   to.launch(kernel, {p.kv_heads * blocks(shared, at_once), across, p.sequences}, 256, p);
 }
 

@@ -16,7 +16,7 @@ struct Family {
 
 Family family_of(const DeviceFacts& device, int weight_dtype, int x_dtype) {
   if (device.matrix_units && weight_dtype == x_dtype && x_dtype != FW_F32)
-    return {"_matrix", 16, 128, 8, 32};
+    return {"_matrix", 16, 128, 8, 64};
   return {"", 4, device.wave * 8, 1, 8};
 }
 
@@ -43,13 +43,18 @@ struct Rows {
   int rows, inputs, dtype;
 };
 
-// x with rows at multiples of 16 bytes, copied where they are not.
-uint64_t aligned_rows(Lowering& to, const Rows& rows, int stride) {
-  if (stride == rows.inputs) return rows.x;
-  const uint64_t padded = to.workspace((int64_t)rows.rows * stride * 4);
+// The type of x that a product with such weights is built for.
+int built_type(int weight_dtype, int x_dtype) {
+  return weight_dtype == x_dtype ? x_dtype : FW_F32;
+}
+
+// x with whole steps of columns and in the type that is built; copied where it is not so yet.
+uint64_t ready_rows(Lowering& to, const Rows& rows, int stride, int dtype) {
+  if (stride == rows.inputs && dtype == rows.dtype) return rows.x;
+  const uint64_t ready = to.workspace((int64_t)rows.rows * stride * 4);
   to.launch("pad_rows", {blocks(stride, 256), rows.rows, 1}, 256,
-            FwPadParams{rows.x, padded, rows.rows, rows.inputs, stride, rows.dtype});
-  return padded;
+            FwPadParams{rows.x, ready, rows.rows, rows.inputs, stride, rows.dtype, dtype, 0});
+  return ready;
 }
 
 void lower_product(Lowering& to, const char* op, const Weights* weights, const Rows& rows,
@@ -58,15 +63,17 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
     throw Error(FW_INVALID, text("%s: the layer isn't [%d, %d]", op, weight_rows, rows.inputs));
   p.weight = weights->matrix();
   p.x_stride = padded_columns(rows.inputs);
-  p.x = aligned_rows(to, rows, p.x_stride);
+  suffix(rows.dtype);
+  const int x_dtype = built_type(p.weight.dtype, rows.dtype);
+  p.x = ready_rows(to, rows, p.x_stride, x_dtype);
   p.rows = rows.rows;
-  const Family family = family_of(to.device(), p.weight.dtype, rows.dtype);
+  const Family family = family_of(to.device(), p.weight.dtype, x_dtype);
   p.split = split_of(to.device(), family, weight_rows, rows.inputs);
   const int tile = row_tile(family, rows.rows), waves = FW_LINEAR_BLOCK / to.device().wave;
   // A gated output takes two weight rows.
   const int outputs = waves / p.split * family.weight_rows / (weight_rows / p.outputs);
-  const std::string types = *family.name ? suffix(rows.dtype)
-                                         : text("%s_%s", suffix(p.weight.dtype), suffix(rows.dtype));
+  const std::string types = *family.name ? suffix(x_dtype)
+                                         : text("%s_%s", suffix(p.weight.dtype), suffix(x_dtype));
   to.launch(text("%s%s_%s_%d", op, family.name, types.c_str(), tile),
             {blocks(p.outputs, outputs), blocks(rows.rows, tile), 1}, FW_LINEAR_BLOCK, p);
 }

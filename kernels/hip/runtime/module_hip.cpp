@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 
 #include "runtime/module_api.h"
 
@@ -22,6 +21,11 @@ constexpr unsigned STREAM_NON_BLOCKING = 1, EVENT_BLOCKING = 1;
 constexpr int CAPTURE_THREAD_LOCAL = 1;
 constexpr int COPY_KINDS[] = {1, 2, 3};  // by FW_COPY_*
 constexpr const char* KFD = "/dev/kfd";
+
+std::vector<const char*> runtime_names() {
+  if (const char* named = std::getenv("FLATWAKE_HIP_RUNTIME")) return {named};
+  return {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
+}
 
 // Why /dev/kfd cannot be used; empty where it can.
 std::string kfd_trouble(const char* path) {
@@ -47,9 +51,10 @@ std::string kfd_trouble(const char* path) {
 class Hip : public Api {
  public:
   Hip()
-      : library_({"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+      : library_(runtime_names(),
                  "the HIP runtime is missing: no libamdhip64 can be opened. Use Flatwake's ROCm "
-                 "image, or install ROCm's runtime (package hip-runtime-amd)") {
+                 "image, install ROCm's runtime (package hip-runtime-amd), or name the file by "
+                 "FLATWAKE_HIP_RUNTIME") {
     library_.take(error_text_, "hipGetErrorString");
     library_.take(init_, "hipInit");
     library_.take(device_count_, "hipGetDeviceCount");

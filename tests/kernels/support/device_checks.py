@@ -15,8 +15,8 @@ from op_cases import attention_decode
 from sampling import Sampler, Slot
 
 BF16, F16, F32 = Dtype.BF16, Dtype.F16, Dtype.F32
-ROW_COUNTS = (1, 2, 3, 4, 8, 13, 16, 33, 64)
-SHAPES = ((48, 256), (37, 1536), (200, 96))
+ROW_COUNTS = (1, 2, 3, 8, 13, 33, 50)
+SHAPES = ((48, 256), (37, 1056), (100, 96))
 
 
 def _product(
