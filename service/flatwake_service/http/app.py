@@ -27,7 +27,7 @@ from flatwake_service.http.wire import Disconnected, error_response
 
 Endpoint = Callable[[Request, Service], Awaitable[Response]]
 
-_ERRORS = (400, 401, 404, 413, 500, 503)
+_ERRORS = (400, 401, 404, 413, 500, 503, 504)
 _GENERATION_ERRORS = (400, 401, 404, 413, 429, 500, 503, 504)
 
 

@@ -49,9 +49,11 @@ class Intake:
     async def read(self, kind: type[B]) -> B:
         service, request = self._service, self._request
         self.engine, self.language, self.limits = service.serving()
-        limit = service.settings.body_bytes
-        data = await read_body(request.scope, request.receive, limit)
-        body = bodies.decode(data, kind, service.settings.unknown_fields)
+        settings = service.settings
+        data = await read_body(
+            request.scope, request.receive, settings.body_bytes, settings.request_timeout
+        )
+        body = bodies.decode(data, kind, settings.unknown_fields)
         self.model = service.model(body.model)
         return body
 

@@ -4,6 +4,7 @@ connections that a draining server can close without losing a request.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 
@@ -12,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from flatwake_service.http.errors import ApiError, Code
 
 MAX_HEAD_BYTES = 64 << 10
+HEAD_SECONDS = 60.0
+"""How long a request's head may take from its first byte; and a new connection to begin one."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -20,6 +23,24 @@ class Protocol(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = True
     _leaving = False
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def _head_late(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def data_received(self, data: bytes) -> None:
         self._head_bytes = self._head_bytes + len(data) if self._in_head else 0
@@ -29,10 +50,13 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_late)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._stop_head_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

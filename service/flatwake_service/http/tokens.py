@@ -16,8 +16,11 @@ from flatwake_service.http.wire import JsonResponse, read_body
 
 async def tokenize(request: Request, service: Service) -> Response:
     _, language, limits = service.serving()
-    data = await read_body(request.scope, request.receive, service.settings.body_bytes)
-    body = bodies.decode(data, schema.TokenizeRequest, service.settings.unknown_fields)
+    settings = service.settings
+    data = await read_body(
+        request.scope, request.receive, settings.body_bytes, settings.request_timeout
+    )
+    body = bodies.decode(data, schema.TokenizeRequest, settings.unknown_fields)
     service.model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(
@@ -39,8 +42,11 @@ async def tokenize(request: Request, service: Service) -> Response:
 
 async def detokenize(request: Request, service: Service) -> Response:
     _, language, limits = service.serving()
-    data = await read_body(request.scope, request.receive, service.settings.body_bytes)
-    body = bodies.decode(data, schema.DetokenizeRequest, service.settings.unknown_fields)
+    settings = service.settings
+    data = await read_body(
+        request.scope, request.receive, settings.body_bytes, settings.request_timeout
+    )
+    body = bodies.decode(data, schema.DetokenizeRequest, settings.unknown_fields)
     service.model(body.model)
     check_ids(body.tokens, "tokens", limits)
     return JsonResponse(responses.Text(await language.decode(body.tokens)))

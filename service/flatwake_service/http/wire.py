@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -59,13 +60,24 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return next((value for key, value in scope["headers"] if key == name), None)
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) -> bytes:
     """The whole body, never holding more than `limit` bytes.
 
     Raises:
-        ApiError: it is larger. What the client had already sent is read and thrown away, within
-            bounds, or else closing the connection would take the answer with it.
+        ApiError: it is larger, or took longer than `seconds`.
         Disconnected
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(scope, receive, limit)
+    except TimeoutError:
+        message = f"the body didn't arrive within {seconds:g} s"
+        raise ApiError(Code.REQUEST_TIMEOUT, message) from None
+
+
+async def _read(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """What a client has already sent of a body that is too large is read and thrown away, within
+    bounds, or else closing the connection would take the answer with it.
     """
     announced = header(scope, b"content-length")
     size = int(announced) if announced and announced.isdigit() else 0

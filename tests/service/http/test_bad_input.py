@@ -287,6 +287,32 @@ def test_what_is_no_request_is_refused_and_the_connection_closed(
     assert json.loads(body)["error"]["code"] == "invalid_http"
 
 
+def test_a_body_that_never_comes_does_not_wait_for_ever() -> None:
+    with Served(request_timeout=0.3) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+            )
+            assert connection.recv(4096).startswith(b"HTTP/1.1 504")
+
+
+@pytest.mark.parametrize("data", [b"", b"GET /health HTTP/1.1\r\nHo"])
+def test_a_head_that_never_comes_does_not_wait_for_ever(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flatwake_service.http.protocol.HEAD_SECONDS", 0.3)
+    with Served() as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" if data else b"")
+            connection.sendall(data)
+            answered = b""
+            while part := connection.recv(4096):
+                answered += part
+            assert answered.startswith(b"HTTP/1.1 200") == bool(data)
+
+
 def test_minus_infinity_becomes_a_number() -> None:
     from fake_engine import FakeEngine
 
