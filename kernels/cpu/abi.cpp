@@ -116,7 +116,10 @@ int32_t fw_allocate(fw_context* context, int64_t bytes, int32_t kind, uint64_t* 
 }
 
 int32_t fw_free(fw_context* context, int32_t, uint64_t address) {
-  return guarded([&] { of(context).memory().release(address); });
+  return guarded([&] {
+    of(context).team().settle();
+    of(context).memory().release(address);
+  });
 }
 
 int32_t fw_copy(fw_context* context, uint64_t target, uint64_t source, int64_t bytes, int32_t) {

@@ -27,7 +27,9 @@ std::vector<std::string> group_folders(const std::string& root, const std::strin
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool ours = controller.empty() ? names == ",," : names.find("," + controller + ",") != std::string::npos;
+    const bool ours = controller.empty()
+                          ? names == ",,"
+                          : names.find("," + controller + ",") != std::string::npos;
     if (ours) path = line.substr(second + 1);
   }
   std::vector<std::string> folders;

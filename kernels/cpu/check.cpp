@@ -12,7 +12,8 @@ namespace {
 // One call under examination. Failures read "call 3, linear: …".
 class Examination {
  public:
-  Examination(int32_t place, const char* op) : where_("call " + std::to_string(place) + ", " + op) {}
+  Examination(int32_t place, const char* op)
+      : where_("call " + std::to_string(place) + ", " + op) {}
 
   [[noreturn]] void fail(const std::string& what, int32_t code = FW_INVALID) const {
     throw Failure(code, where_ + ": " + what);

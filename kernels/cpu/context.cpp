@@ -2,7 +2,6 @@
 
 #include <time.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -50,7 +49,7 @@ int team_size(const fw_context_options& options) {
 Context::Context(const fw_context_options& options)
     : settings_(Settings::parse(reinterpret_cast<const char*>(options.settings))),
       kernels_(kernels_for(settings_.isa)),
-      pool_(team_size(options), settings_.spins),
+      team_(team_size(options), settings_.spins),
       heartbeat_(reinterpret_cast<volatile uint64_t*>(options.heartbeat)) {
   if (options.device != 0)
     throw Failure(FW_INVALID, "there is one CPU device, 0, not " + std::to_string(options.device));
@@ -66,7 +65,7 @@ void Context::describe(fw_device_info& info) const {
   snprintf(info.name, sizeof info.name, "%s", processor_name().c_str());
   snprintf(info.architecture, sizeof info.architecture, "%s", kernels_.name);
   snprintf(info.features, sizeof info.features, "%s", processor_features().c_str());
-  info.compute_units = pool_.count();
+  info.compute_units = team_.count();
   info.wave = 1;
 }
 
@@ -77,12 +76,13 @@ void Context::stamp() {
   *heartbeat_ = uint64_t(now.tv_sec) * 1000000000u + uint64_t(now.tv_nsec);
 }
 
-void Context::grow(Scratch& scratch, int64_t bytes) {
-  if (bytes <= scratch.bytes) return;
-  if (scratch.data) memory_.release(reinterpret_cast<uint64_t>(scratch.data));
-  scratch = {};
-  scratch.data = reinterpret_cast<char*>(memory_.allocate(bytes));
-  scratch.bytes = bytes;
+void Context::grow(Area& area, int64_t bytes) {
+  if (bytes <= area.bytes) return;
+  team_.settle();
+  if (area.data) memory_.release(reinterpret_cast<uint64_t>(area.data));
+  area = {};
+  area.data = reinterpret_cast<char*>(memory_.allocate(bytes));
+  area.bytes = bytes;
 }
 
 void Context::reserve(const Needs& needs) {
@@ -90,16 +90,32 @@ void Context::reserve(const Needs& needs) {
   // Threads' parts lie in pages of their own.
   const int64_t stride = (needs.own + 4095) / 4096 * 4096;
   if (stride > own_stride_) {
-    grow(own_, stride * pool_.count());
+    grow(own_, stride * team_.count());
     own_stride_ = stride;
   }
 }
 
+namespace {
+
+struct Jobs {
+  int64_t count;
+  const std::function<void(int64_t)>* job;
+};
+
+void run_jobs(const void* params, Worker& w) {
+  const auto& jobs = *static_cast<const Jobs*>(params);
+  for (int64_t begin, end; w.take(0, jobs.count, 1, begin, end);)
+    for (int64_t i = begin; i < end; ++i) (*jobs.job)(i);
+}
+
+}  // namespace
+
 void Context::parallel(int64_t count, const std::function<void(int64_t)>& job) {
-  std::atomic<int64_t> next{0};
-  pool_.run([&](int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) job(i);
-  });
+  const Jobs jobs{count, &job};
+  team_.begin(scratch());
+  team_.run(run_jobs, &jobs);
+  team_.end();
+  team_.settle();
 }
 
 }  // namespace flatwake

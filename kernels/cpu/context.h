@@ -32,31 +32,30 @@ class Context {
 
   void describe(fw_device_info& info) const;
   Memory& memory() { return memory_; }
-  Pool& pool() { return pool_; }
+  Team& team() { return team_; }
   const Kernels& kernels() const { return kernels_; }
   // Say that the context is alive: CLOCK_MONOTONIC into the heartbeat, if there is one.
   void stamp();
 
   // Scratch that every later run may use; it only grows.
   void reserve(const Needs& needs);
-  char* shared() { return shared_.data; }
-  char* own(int worker) { return own_.data + worker * own_stride_; }
+  Scratch scratch() const { return {shared_.data, own_.data, own_stride_}; }
 
   // Call job(i) for all i below `count`, on all threads.
   void parallel(int64_t count, const std::function<void(int64_t)>& job);
 
  private:
-  struct Scratch {
+  struct Area {
     char* data = nullptr;
     int64_t bytes = 0;
   };
-  void grow(Scratch& scratch, int64_t bytes);
+  void grow(Area& area, int64_t bytes);
 
   const Settings settings_;
   const Kernels& kernels_;
-  Pool pool_;
   Memory memory_;
-  Scratch shared_, own_;
+  Team team_;
+  Area shared_, own_;
   int64_t own_stride_ = 0;
   volatile uint64_t* const heartbeat_;
 };

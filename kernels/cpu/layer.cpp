@@ -246,7 +246,10 @@ Layer::Layer(Context& context, const fw_weight_view* views, int32_t count, int32
   }
 }
 
-Layer::~Layer() { context_.memory().release_weights(address_); }
+Layer::~Layer() {
+  context_.team().settle();
+  context_.memory().release_weights(address_);
+}
 
 fw_linear_info Layer::info() const {
   fw_linear_info info{};

@@ -21,8 +21,7 @@ double now() {
 }  // namespace
 
 Plan::Plan(Context& context, const fw_call* calls, int32_t count)
-    : context_(context),
-      tickets_(new std::atomic<int64_t>[size_t(count) * Worker::PHASES]) {
+    : context_(context) {
   size_t words = 0;
   for (int32_t i = 0; i < count; ++i) {
     check_call(context.kernels(), calls[i], i);
@@ -45,6 +44,8 @@ Plan::Plan(Context& context, const fw_call* calls, int32_t count)
   context.reserve(most);
 }
 
+Plan::~Plan() { context_.team().settle(); }
+
 void Plan::run() { run_range(0, calls_.size()); }
 
 void Plan::trace(double* seconds, int32_t count) {
@@ -59,19 +60,13 @@ void Plan::trace(double* seconds, int32_t count) {
 }
 
 void Plan::run_range(size_t begin, size_t end) {
-  for (size_t i = begin * Worker::PHASES; i < end * Worker::PHASES; ++i)
-    tickets_[i].store(0, std::memory_order_relaxed);
-  Pool& pool = context_.pool();
-  pool.run([&](int index) {
-    Worker worker{index, pool.count(), &pool.barrier(), context_.shared(), context_.own(index),
-                  nullptr};
-    for (size_t i = begin; i < end; ++i) {
-      worker.tickets = &tickets_[i * Worker::PHASES];
-      calls_[i].kernel(calls_[i].params, worker);
-      if (i + 1 < end) worker.wait();
-      if (index == 0) context_.stamp();
-    }
-  });
+  Team& team = context_.team();
+  team.begin(context_.scratch());
+  for (size_t i = begin; i < end; ++i) {
+    team.run(calls_[i].kernel, calls_[i].params);
+    context_.stamp();
+  }
+  team.end();
 }
 
 }  // namespace flatwake

@@ -2,9 +2,7 @@
 #ifndef FLATWAKE_CPU_PLAN_H
 #define FLATWAKE_CPU_PLAN_H
 
-#include <atomic>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "context.h"
@@ -15,6 +13,9 @@ namespace flatwake {
 class Plan {
  public:
   Plan(Context& context, const fw_call* calls, int32_t count);
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
 
   void run();
   // The seconds of each call, in `count` places.
@@ -31,7 +32,6 @@ class Plan {
   Context& context_;
   std::vector<uint64_t> params_;
   std::vector<Call> calls_;
-  std::unique_ptr<std::atomic<int64_t>[]> tickets_;
 };
 
 }  // namespace flatwake

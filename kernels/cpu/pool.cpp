@@ -7,11 +7,8 @@
 
 #include <climits>
 #include <cmath>
-#include <fstream>
-#include <string>
 
 #include "cgroup.h"
-#include "worker.h"
 
 namespace flatwake {
 
@@ -29,17 +26,30 @@ long futex(std::atomic<uint32_t>* word, int operation, uint32_t value) {
   return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
 }
 
+// Spin, then let others run: what is waited for is a matter of microseconds unless its thread has
+// no processor.
+template <class Condition>
+void wait_until(const Condition& condition) {
+  constexpr int SPINS = 2000;
+  for (int i = 0; !condition(); ++i) {
+    if (i < SPINS)
+      pause_briefly();
+    else
+      sched_yield();
+  }
+}
+
 }  // namespace
 
-void Gate::advance() {
-  word_.fetch_add(1, std::memory_order_seq_cst);
+void Gate::set(uint32_t value) {
+  word_.store(value, std::memory_order_seq_cst);
   // A sleeper counts itself before it looks at the word again, so none is missed.
   if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(&word_, FUTEX_WAKE, INT_MAX);
 }
 
 void Gate::wait(uint32_t seen) {
   for (int i = 0; i < spins_; ++i) {
-    if (value() != seen) return;
+    if (word_.load(std::memory_order_acquire) != seen) return;
     pause_briefly();
   }
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
@@ -47,45 +57,130 @@ void Gate::wait(uint32_t seen) {
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Barrier::wait() {
-  const uint32_t seen = gate_.value();
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    gate_.advance();
-  } else {
-    gate_.wait(seen);
+bool Worker::take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& begin,
+                  int64_t& end) {
+  const uint32_t wanted = first + phase;
+  total = total_items;
+  if (count == 1) grain = total_items;
+  if (taken) team->done_.fetch_add(taken, std::memory_order_acq_rel);
+  taken = 0;
+  uint64_t ticket = team->ticket_.load(std::memory_order_acquire);
+  do {
+    begin = int64_t(ticket & 0xffffffffu);
+    if (uint32_t(ticket >> 32) != wanted || begin >= total_items) return false;
+    end = begin + grain < total_items ? begin + grain : total_items;
+  } while (!team->ticket_.compare_exchange_weak(ticket, uint64_t(wanted) << 32 | uint64_t(end),
+                                                std::memory_order_acq_rel,
+                                                std::memory_order_acquire));
+  taken = end - begin;
+  return true;
+}
+
+void Worker::wait(uint32_t phase) {
+  if (index == 0) {
+    team->finish(*this);
+    team->open(first + phase + 1);
+    return;
   }
+  const uint32_t seen = first + phase;
+  while (team->phase() == seen) team->gate_.wait(seen);
 }
 
-void Worker::wait() {
-  if (count > 1) barrier->wait();
+Team::Team(int count, int spins)
+    : count_(count), gate_(spins), busy_(new std::atomic<bool>[size_t(count)]) {
+  for (int index = 0; index < count; ++index) busy_[size_t(index)].store(false);
+  for (int index = 1; index < count; ++index)
+    threads_.emplace_back([this, index] { serve(index); });
 }
 
-Pool::Pool(int count, int spins) : count_(count), barrier_(count, spins), start_(spins) {
-  for (int index = 1; index < count; ++index) threads_.emplace_back([this, index] { serve(index); });
-}
-
-Pool::~Pool() {
+Team::~Team() {
   ending_.store(true);
-  start_.advance();
+  next_phase_ += Worker::PHASES;
+  publish(nullptr, nullptr);
   for (auto& thread : threads_) thread.join();
 }
 
-void Pool::run(const std::function<void(int)>& job) {
-  job_ = &job;
-  if (count_ > 1) start_.advance();
-  job(0);
-  if (count_ > 1) barrier_.wait();
+void Team::open(uint32_t phase) {
+  ticket_.store(uint64_t(phase) << 32, std::memory_order_seq_cst);
+  if (count_ > 1) gate_.set(phase);
 }
 
-void Pool::serve(int index) {
+void Team::publish(Kernel kernel, const void* params) {
+  Op& op = op_of(next_phase_);
+  op.kernel.store(kernel, std::memory_order_relaxed);
+  op.params.store(params, std::memory_order_relaxed);
+  op.shared.store(scratch_.shared, std::memory_order_relaxed);
+  op.own.store(scratch_.own, std::memory_order_relaxed);
+  op.own_stride.store(scratch_.own_stride, std::memory_order_relaxed);
+  open(next_phase_);
+}
+
+void Team::finish(Worker& leader) {
+  if (leader.taken) done_.fetch_add(leader.taken, std::memory_order_acq_rel);
+  leader.taken = 0;
+  const int64_t total = leader.total;
+  wait_until([&] { return done_.load(std::memory_order_acquire) >= total; });
+  done_.store(0, std::memory_order_relaxed);
+  leader.total = 0;
+}
+
+void Team::begin(const Scratch& scratch) { scratch_ = scratch; }
+
+void Team::run(Kernel kernel, const void* params) {
+  next_phase_ += Worker::PHASES;
+  publish(kernel, params);
+  Worker leader{this, next_phase_, 0, count_, scratch_.shared, scratch_.own};
+  kernel(params, leader);
+  finish(leader);
+}
+
+void Team::end() {
+  next_phase_ += Worker::PHASES;
+  publish(nullptr, nullptr);
+}
+
+void Team::settle() {
+  for (int index = 1; index < count_; ++index)
+    wait_until([&] { return !busy_[size_t(index)].load(std::memory_order_seq_cst); });
+}
+
+// Work on the op of `phase`; false when there is none: the run has ended.
+bool Team::help(uint32_t phase, int index) {
+  const Op& op = op_of(phase);
+  const Kernel kernel = op.kernel.load(std::memory_order_relaxed);
+  const void* params = op.params.load(std::memory_order_relaxed);
+  Worker worker{this,
+                phase / Worker::PHASES * Worker::PHASES,
+                index,
+                count_,
+                op.shared.load(std::memory_order_relaxed),
+                op.own.load(std::memory_order_relaxed) +
+                    index * op.own_stride.load(std::memory_order_relaxed)};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (this->phase() != phase) return true;  // what was read may be another op's
+  if (!kernel) return false;
+  kernel(params, worker);
+  return true;
+}
+
+void Team::serve(int index) {
+  std::atomic<bool>& busy = busy_[size_t(index)];
   uint32_t seen = 0;
   while (true) {
-    start_.wait(seen);
-    ++seen;
+    gate_.wait(seen);
+    busy.store(true, std::memory_order_seq_cst);
+    // From here on the leader's memory stays, as long as it sees that this thread is busy.
+    while (true) {
+      seen = phase();
+      if (!help(seen, index)) break;
+      if (phase() == seen) {
+        busy.store(false, std::memory_order_seq_cst);
+        gate_.wait(seen);
+        busy.store(true, std::memory_order_seq_cst);
+      }
+    }
+    busy.store(false, std::memory_order_seq_cst);
     if (ending_.load()) return;
-    (*job_)(index);
-    barrier_.wait();
   }
 }
 

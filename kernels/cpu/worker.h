@@ -1,4 +1,4 @@
-// What one thread of the team sees of the op that all of them run.
+// What one thread of the team sees of the op that it works on.
 #ifndef FLATWAKE_CPU_WORKER_H
 #define FLATWAKE_CPU_WORKER_H
 
@@ -7,30 +7,28 @@
 
 namespace flatwake {
 
-class Barrier;
+class Team;
 
-// Work is handed out by tickets, so that a thread that a neighbour slows down takes less of it.
-// Who computes a value never changes the value.
+// An op is done in phases, a phase in items that any thread may take. Who computes a value never
+// changes the value.
 struct Worker {
-  static constexpr int PHASES = 2;
+  static constexpr uint32_t PHASES = 4;
 
-  int index;
+  Team* team;
+  uint32_t first;  // number of the op's phase 0
+  int index;       // 0: the thread that leads
   int count;
-  Barrier* barrier;
-  char* shared;                   // scratch of the team
-  char* own;                      // scratch of this thread
-  std::atomic<int64_t>* tickets;  // PHASES counters of this op, from 0
+  char* shared;  // scratch of the team
+  char* own;     // scratch of this thread
+  int64_t taken = 0;
+  int64_t total = 0;
 
-  // Wait until every thread of the team is here.
-  void wait();
+  // The next [begin, end) of the phase's `total` items, `grain` at a time; false when none is
+  // left. Asking again says that what was taken before is done.
+  bool take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& begin, int64_t& end);
 
-  // The next [begin, end) of total items, grain at a time; false when none is left.
-  bool take(int phase, int64_t total, int64_t grain, int64_t& begin, int64_t& end) {
-    if (count == 1) grain = total;
-    begin = tickets[phase].fetch_add(grain, std::memory_order_relaxed);
-    end = begin + grain < total ? begin + grain : total;
-    return begin < total;
-  }
+  // Return once phase `phase`, in which every thread took what it could, is done.
+  void wait(uint32_t phase);
 };
 
 // Scratch bytes that an op needs.

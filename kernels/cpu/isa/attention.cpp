@@ -14,6 +14,14 @@ constexpr int HEADS = 4;
 // Vectors of a head whose sums stay in registers.
 constexpr int VECTORS = W == 16 ? 4 : 2;
 
+// Ask for a block of keys or values that is read next: blocks lie anywhere in the pool.
+template <class KvT>
+void fetch_block(const KvT* block, int64_t dim) {
+  const int64_t bytes = FW_BLOCK_TOKENS * dim * int64_t(sizeof(KvT));
+  for (int64_t i = 0; i < bytes; i += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(block) + i);
+}
+
 // scores[g][p] = scale · q[g] · keys[p], for G heads and `count` positions of a block. q has rows
 // of `padded` floats, zero past dim. Writes all 16 positions of scores.
 template <int G, class KvT>
@@ -99,18 +107,23 @@ template <int G, class KvT>
 void attend(const Pages<KvT>& pages, int64_t begin, int64_t end, float scale, const Scratch& s,
             float (*ml)[2]) {
   const int64_t stride = round_up(end - begin, 16), dim = pages.dim;
-  for (int64_t p = begin; p < end; p += FW_BLOCK_TOKENS)
+  for (int64_t p = begin; p < end; p += FW_BLOCK_TOKENS) {
+    const int64_t next = p + FW_BLOCK_TOKENS;
+    fetch_block(next < end ? pages.keys(next) : pages.values(begin), dim);
     score_block<G>(s.q, dim, s.padded, pages.keys(p), least(FW_BLOCK_TOKENS, end - p), scale,
                    s.scores + p - begin, stride);
+  }
   for (int g = 0; g < G; ++g) {
     float* scores = s.scores + g * stride;
     ml[g][0] = top_score(scores, end - begin);
     ml[g][1] = exponents(scores, end - begin, ml[g][0]);
   }
   memset(s.out, 0, size_t(G * s.padded) * 4);
-  for (int64_t p = begin; p < end; p += FW_BLOCK_TOKENS)
+  for (int64_t p = begin; p < end; p += FW_BLOCK_TOKENS) {
+    if (p + FW_BLOCK_TOKENS < end) fetch_block(pages.values(p + FW_BLOCK_TOKENS), dim);
     add_values<G>(s.scores + p - begin, stride, pages.values(p), dim, s.padded,
                   least(FW_BLOCK_TOKENS, end - p), s.out);
+  }
 }
 
 template <class KvT>

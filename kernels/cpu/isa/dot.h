@@ -18,7 +18,7 @@ using Dot = void (*)(const uint8_t* tile, const Tiling& tiling, int64_t columns,
 // Ask for weights that are needed soon: a tile's stream is longer than a page, at whose end the
 // processor's own prefetching stops.
 inline void fetch_ahead(const void* weights) {
-  __builtin_prefetch(static_cast<const char*>(weights) + 2048);
+  __builtin_prefetch(static_cast<const char*>(weights) + 4096);
 }
 
 inline vi word(const int8_t* four) {

@@ -133,13 +133,15 @@ void multiply_whole(const fw_gate_up_silu_params& p, const Layer& layer, const P
   multiply(layer, panels, w, [&](int64_t row, int64_t first, const float* values, int64_t count) {
     memcpy(both + row * 2 * outputs + first, values, size_t(count) * 4);
   });
-  w.wait();
-  for (int64_t r = w.index; r < live; r += w.count) {
-    const float *gate = both + r * 2 * outputs, *up = gate + outputs;
-    T* y = at<T>(p.y) + r * outputs;
-    for (int64_t i = 0; i < outputs; i += W) {
-      const int64_t n = outputs - i;
-      store_upto(y + i, silu(load_upto(gate + i, n)) * load_upto(up + i, n), n);
+  w.wait(1);
+  for (int64_t begin, end; w.take(2, live, 1, begin, end);) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float *gate = both + r * 2 * outputs, *up = gate + outputs;
+      T* y = at<T>(p.y) + r * outputs;
+      for (int64_t i = 0; i < outputs; i += W) {
+        const int64_t n = outputs - i;
+        store_upto(y + i, silu(load_upto(gate + i, n)) * load_upto(up + i, n), n);
+      }
     }
   }
 }

@@ -52,7 +52,8 @@ void gated_rms_norm(const fw_gated_rms_norm_params& p, Worker& w) {
         const float scale = inverse_rms(x, width, p.eps);
         for (int64_t i = 0; i < width; i += W) {
           const int64_t n = width - i;
-          const vf normal = load_upto(x + i, n) * scale * load_upto(at<const float>(p.weight) + i, n);
+          const vf weight = load_upto(at<const float>(p.weight) + i, n);
+          const vf normal = load_upto(x + i, n) * scale * weight;
           store_upto(y + i, normal * silu(load_upto(gate + i, n)), n);
         }
       }

@@ -69,7 +69,7 @@ class Panels {
         gather_part(panel(index), x + index * PANEL * columns_, first, last);
       }
     }
-    w.wait();
+    w.wait(0);
   }
 
  private:

@@ -199,12 +199,14 @@ void gdn_step(const fw_gdn_step_params& p, Worker& w) { walk_all(p, w, true); }
 void gdn_chunk(const fw_gdn_chunk_params& p, Worker& w) { walk_all(p, w, false); }
 
 void slot_copy(const fw_slot_copy_params& p, Worker& w) {
-  // In order, by one thread: a copy may read what another one wrote.
-  if (w.index) return;
-  for (int64_t i = 0; i < p.count; ++i) {
-    const int64_t source = at<const int32_t>(p.source)[i], target = at<const int32_t>(p.target)[i];
-    if (target > 0 && target < p.slots && source >= 0 && source < p.slots)
-      memmove(slot_at(p, target), slot_at(p, source), size_t(p.slot_words) * 4);
+  // In order, as one item: a copy may read what another one wrote.
+  for (int64_t begin, end; w.take(0, 1, 1, begin, end);) {
+    for (int64_t i = 0; i < p.count; ++i) {
+      const int64_t source = at<const int32_t>(p.source)[i];
+      const int64_t target = at<const int32_t>(p.target)[i];
+      if (target > 0 && target < p.slots && source >= 0 && source < p.slots)
+        memmove(slot_at(p, target), slot_at(p, source), size_t(p.slot_words) * 4);
+    }
   }
 }
 

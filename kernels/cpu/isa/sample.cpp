@@ -219,7 +219,8 @@ void sample(const fw_sample_params& p, Worker& w) {
       }
       const auto& how = at<const fw_sampling>(p.slots)[slot];
       int32_t* counts = at<int32_t>(p.counts) + slot * p.vocabulary;
-      int32_t &position = at<int32_t>(p.row_position)[row], &length = at<int32_t>(p.row_length)[row];
+      int32_t& position = at<int32_t>(p.row_position)[row];
+      int32_t& length = at<int32_t>(p.row_length)[row];
       allow(p, how, sequence, slot, length, scratch.logits);
       if (how.flags & FW_SAMPLE_PENALTIES)
         penalise(how, counts, p.vocabulary_live, scratch.logits);
