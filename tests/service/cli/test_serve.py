@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import re
 import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -71,16 +75,55 @@ def test_neither_process_knows_torch(server: Command) -> None:
         assert "torch" not in mapped
 
 
-def test_clients_that_go_away_leave_no_block(server: Command) -> None:
-    body = {"messages": QUESTION, "max_tokens": 200, "stream": True, "ignore_eos": True}
+def test_clients_that_go_away_at_any_moment_leave_no_block(server: Command) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
     url = f"{server.endpoint()}/chat/completions"
-    for number in range(10):
-        with httpx.stream("POST", url, json=body, timeout=60) as response:
-            for _, _line in zip(range(number), response.iter_lines(), strict=False):
-                pass
+
+    def leave(moment: float) -> None:
+        body = {"messages": QUESTION, "max_tokens": 200, "stream": True, "ignore_eos": True}
+        with contextlib.suppress(httpx.TimeoutException):
+            # The client gives up after so many seconds: while it waits, prefills or streams.
+            httpx.post(url, json=body, timeout=moment)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(leave, [chance.uniform(0.001, 0.1) for _ in range(200)]))
     end = time.monotonic() + 30
-    while used_blocks(server.endpoint()):
-        assert time.monotonic() < end, "blocks stay used"
+    root = server.endpoint().removesuffix("/v1")
+    while used_blocks(server.endpoint()) or in_flight(root):
+        assert time.monotonic() < end, "something is left"
+
+
+def in_flight(root: str) -> float:
+    found = re.search(
+        r"^flatwake_requests_in_flight (\S+)$", httpx.get(f"{root}/metrics").text, re.MULTILINE
+    )
+    assert found is not None
+    return float(found[1])
+
+
+def test_eight_streams_say_what_each_would_say_alone(server: Command) -> None:
+    bodies: list[dict[str, object]] = [
+        {
+            "messages": [{"role": "user", "content": f"Count to {number}."}],
+            "max_tokens": 30,
+            "seed": number,
+            "stream": True,
+        }
+        for number in range(8)
+    ]
+    alone = [answer(server.endpoint(), body) for body in bodies]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda body: answer(server.endpoint(), body), bodies))
+    assert together == alone
+    assert len(set(alone)) > 1
+
+
+def answer(endpoint: str, body: dict[str, object]) -> str:
+    events = follow(endpoint, body)
+    assert events.pop() == "[DONE]"
+    return "".join(json.loads(e)["choices"][0]["delta"].get("content", "") for e in events)
 
 
 def test_a_port_in_use_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
