@@ -11,6 +11,8 @@ import pytest
 import yaml
 from helm import CHART, helm, render
 
+ROOT = CHART.parents[1]
+OPERATOR_METRICS = "operator/flatwake_operator/probes.py"
 IMAGES = ("images.operator=localhost/operator:1", "images.cpu=localhost/cpu:1")
 
 
@@ -158,5 +160,6 @@ def test_alerts_and_dashboard_speak_of_metrics_that_exist() -> None:
         assert name in known or f"`{plain}" in architecture or f", `{plain}`" in architecture, name
 
 
-ROOT = CHART.parents[1]
-OPERATOR_METRICS = "operator/flatwake_operator/probes.py"
+def test_a_drain_of_the_only_node_is_not_held_up_by_the_operator() -> None:
+    """Its absence stops no server, so it asks for no budget."""
+    assert of("PodDisruptionBudget") == []
