@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 from testcluster import layout, lifecycle
-from testcluster.gpus import plugged_in
 from testcluster.hub import Hub
 from testcluster.kube import Kube
 from testcluster.layout import Cluster
@@ -35,11 +34,3 @@ def test_a_pod_reaches_the_hub_and_resumes(
     )
     assert found == "one two three"
     assert "GET /words bytes=4-" in hub.requests
-
-
-def test_devices_appear_turn_unhealthy_and_go(kube: Kube) -> None:
-    with plugged_in(kube, 2) as gpus:
-        gpus.set_unhealthy(1)
-        gpus.wait_for(2, 1)
-        gpus.set_unhealthy()
-        gpus.wait_for(2, 2)

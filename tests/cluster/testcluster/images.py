@@ -178,13 +178,8 @@ def _build(image: Image, base: str, target: Path) -> None:
     if CERTIFICATES.exists():
         words += ["--secret", f"id=ca,src={CERTIFICATES}"]
     _run_build(["nice", "-n", "10", *buildah(*words, "--file", "Dockerfile", ".")])
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    # docker-archive, as its layers aren't compressed: minutes on a busy machine.
-    run(*buildah("push", "--quiet", reference, f"docker-archive:{part}:{reference}"))
-    part.replace(target)
-    _forget_old(image)
+    save(reference, target)
+    forget_old(image.repository, f"flatwake-{image.name}")
     size = target.stat().st_size / 1e6
     say(f"{reference}: {size:.0f} MB in {time.monotonic() - began:.0f} s")
 
@@ -202,16 +197,24 @@ def _revision() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def _forget_old(image: Image) -> None:
-    """Remove all but the newest archives of an image, and their names in the storage."""
-    found = layout.archives().glob(f"flatwake-{image.name}-*.tar")
+def save(reference: str, target: Path) -> None:
+    """Write an image of the store as an archive."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    # docker-archive, as its layers aren't compressed: minutes on a busy machine.
+    run(*buildah("push", "--quiet", reference, f"docker-archive:{part}:{reference}"))
+    part.replace(target)
+
+
+def forget_old(repository: str, stem: str) -> None:
+    """Remove all but the newest archives of an image, and their names in the store."""
+    found = layout.archives().glob(f"{stem}-*.tar")
     newest = sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest[KEPT_ARCHIVES:]:
         path.unlink()
-        tag = path.stem.rsplit("-", 1)[-1]
-        subprocess.run(
-            buildah("rmi", f"{image.repository}:{tag}"), capture_output=True, check=False
-        )
+        name = f"{repository}:{path.stem.rsplit('-', 1)[-1]}"
+        subprocess.run(buildah("rmi", name), capture_output=True, check=False)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
