@@ -77,6 +77,11 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# Whatever was installed first brought the build's tools along.
+$(BIN)/cmake:
+	@$(MAKE) --no-print-directory $(VENV)/.service
+build: | $(BIN)/cmake
+
 # torch is an oracle, never a part of what is served: it has an environment of its own.
 $(VERIFY)/bin/python: | $(BIN)/python
 	$(BIN)/python -m venv $(VERIFY)
