@@ -52,6 +52,9 @@ def _pod(context: Context) -> Object:
         "serviceAccountName": account.account_name(context),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # The kernel drops a SIGTERM to process 1 until it has a handler, so a pod that is deleted
+        # while Python starts would stay for its whole grace period. Here pause is process 1.
+        "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": grace_seconds(context),
         "securityContext": _pod_security(context),
         "initContainers": [_fetch(context)],
