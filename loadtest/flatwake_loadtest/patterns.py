@@ -17,6 +17,7 @@ _CLEAR = 4.0  # a step's height in units of the noise around its levels
 _SUDDEN = 0.6  # the share of its height that a step climbs within a few samples
 _FEW = 5
 _LEAST_FALLS = 3
+_ENOUGH = 900  # samples to see teeth in
 _LEAN = 4.0  # a sawtooth's rise lasts this much longer than its fall
 
 
@@ -125,8 +126,9 @@ def sawtooth(series: Series) -> Sawtooth | None:
     """Slow rises with quick falls, at least three of them; None if there is no such thing."""
     if len(series) < 24:
         return None
-    trend = np.polyval(np.polyfit(series.seconds, series.values, 1), series.seconds)
-    y = series.values - trend
+    every = -(-len(series) // _ENOUGH)
+    seconds, values = series.seconds[::every], series.values[::every]
+    y = values - np.polyval(np.polyfit(seconds, values, 1), seconds)
     low, high = np.percentile(y, [5, 95])
     turns = _turning_points(y, float(high - low) / 2)
     legs = np.diff(turns)
@@ -137,7 +139,7 @@ def sawtooth(series: Series) -> Sawtooth | None:
     if float(np.median(rises)) < _LEAN * float(np.median(falls)):
         return None
     tops = np.array([b for b, height in zip(turns[1:], heights, strict=True) if height > 0])
-    period = float(np.median(np.diff(series.seconds[tops])))
+    period = float(np.median(np.diff(seconds[tops])))
     return Sawtooth(float(np.median(np.abs(heights))), period)
 
 

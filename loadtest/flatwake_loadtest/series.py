@@ -70,13 +70,14 @@ class Series:
 
 
 def block_medians(x: Floats, y: Floats, most: int = 40, least: int = 12) -> tuple[Floats, Floats]:
-    """x and y reduced to at most `most` consecutive blocks: means of x, medians of y.
+    """x and y in equal blocks, `most` at the most: means of x, medians of y.
 
     A median forgets a spike that is shorter than half a block, and neighbouring blocks are less
-    alike than neighbouring samples, so that what correlation is left can be estimated.
+    alike than neighbouring samples, so that what correlation is left can be estimated. What is
+    left over of a block, the first samples, isn't used.
     """
-    count = int(np.clip(len(x) // 3, least, most))
-    parts = zip(np.array_split(x, count), np.array_split(y, count), strict=True)
-    pairs = [(part_x.mean(), np.median(part_y)) for part_x, part_y in parts if len(part_x)]
-    columns = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-    return columns[0], columns[1]
+    size = max(1, min(3, len(x) // least), -(-len(x) // most))
+    left_over = len(x) % size
+    blocks_x = x[left_over:].reshape(-1, size)
+    blocks_y = y[left_over:].reshape(-1, size)
+    return blocks_x.mean(axis=1), np.median(blocks_y, axis=1)
