@@ -24,6 +24,7 @@ from .served import served
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 _TARGETS = "Address of a server, or a manifest; with --compare the old report and the new one."
+_PROFILE = f"{', '.join(prompts.PROFILES)}; chat by default, endurance with --short."
 _OUT = Path("build/load")
 
 
@@ -33,7 +34,7 @@ def load(
     short: Annotated[bool, typer.Option("--short", help="Everything once and briefly.")] = False,
     users: Annotated[str, typer.Option(help="Users of the steady waves.")] = "1,4,8",
     waves: Annotated[str, typer.Option(help=f"Which of {', '.join(KINDS)}.")] = "all",
-    profile: Annotated[str | None, typer.Option(help=", ".join(prompts.PROFILES) + ".")] = None,
+    profile: Annotated[str | None, typer.Option(help=_PROFILE)] = None,
     replay: Annotated[Path | None, typer.Option(help="Ask these prompts (JSON lines).")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of each steady part.")] = None,
     requests: Annotated[int | None, typer.Option(help="Requests of an endurance run.")] = None,

@@ -65,6 +65,8 @@ class Fake:
             await plain(writer, 200, self.metrics(), "text/plain")
         elif path == "/status":
             await plain(writer, 200, json.dumps(self.status()))
+        elif path == "/ready":
+            await plain(writer, 200, "{}")
         elif path == "/v1/models":
             await plain(writer, 200, json.dumps({"data": [{"id": "fake"}]}))
         elif (method, path) == ("POST", "/v1/chat/completions"):
