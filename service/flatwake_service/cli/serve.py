@@ -156,6 +156,7 @@ def serve(
         aliases=tuple(alias or ()),
         host=host,
         port=port,
+        context_length=context_length,
         max_sequences=max_sequences,
         queue=queue,
         queue_timeout=queue_timeout,

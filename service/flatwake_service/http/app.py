@@ -154,7 +154,8 @@ def _add_handlers(app: FastAPI, service: Service) -> None:
 
     async def bug(request: Request, error: Exception) -> Response:
         exchange = exchange_of(request.scope)
-        exchange.fields["exception"] = repr(error)[:500]
+        # Its text may quote a prompt; the traceback, which follows in the log, doesn't.
+        exchange.fields["exception"] = type(error).__name__
         message = (
             "there is a bug in the server; please report it with the request id "
             f"{exchange.id.decode()}"

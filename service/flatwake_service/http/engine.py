@@ -14,12 +14,23 @@ __all__ = ["Engine", "EngineClient", "EngineEnded", "Sink"]
 class Engine(Protocol):
     """See `engine.client.EngineClient`."""
 
-    progress: Loading | None
-    started: Started | None
-    stats: Stats
-    failure: Failed | None
-    ended: asyncio.Event
-    pid: int
+    @property
+    def progress(self) -> Loading | None: ...
+
+    @property
+    def started(self) -> Started | None: ...
+
+    @property
+    def stats(self) -> Stats: ...
+
+    @property
+    def failure(self) -> Failed | None: ...
+
+    @property
+    def ended(self) -> asyncio.Event: ...
+
+    @property
+    def pid(self) -> int: ...
 
     async def ready(self) -> Started: ...
 

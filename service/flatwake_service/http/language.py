@@ -23,11 +23,16 @@ _TAKEN = frozenset({"messages", "tools", "add_generation_prompt", "seconds", "se
 
 
 class Language:
-    """A tokenizer with its chat template, which a model may lack."""
+    """A tokenizer with its chat template, which a model may lack. `context`: the tokens that the
+    model was made for, as far as its files say.
+    """
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, context: int | None = None
+    ) -> None:
         self.tokenizer = tokenizer
         self.template = template
+        self.context = context
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="text")
 
     async def chat(
@@ -95,8 +100,13 @@ def load_language(model: Path, template: Path | None) -> Language:
     """
     checkpoint = open_checkpoint(model)
     tokenizer = load_tokenizer(checkpoint)
+    context = checkpoint.config.get("context_length") or checkpoint.config.get(
+        "max_position_embeddings"
+    )
+    if not isinstance(context, int):
+        context = None
     if template is None:
-        return Language(tokenizer, load_template(checkpoint, tokenizer.names))
+        return Language(tokenizer, load_template(checkpoint, tokenizer.names), context)
     try:
         source = template.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -104,7 +114,7 @@ def load_language(model: Path, template: Path | None) -> Language:
             f"the chat template {template} can't be read: {error}",
             cure="give --chat-template a readable text file",
         ) from error
-    return Language(tokenizer, ChatTemplate(source, tokenizer.names))
+    return Language(tokenizer, ChatTemplate(source, tokenizer.names), context)
 
 
 def _plain(message: Message) -> dict[str, str]:

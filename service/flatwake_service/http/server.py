@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -118,6 +119,8 @@ async def _work(
         return
     engine = await loading
     service.log("ready", seconds=round(time.monotonic() - began, 3))
+    if service.context_reduced:
+        service.log("context reduced", level="warning", message=service.readiness()[2])
     if on_ready is not None:
         on_ready(service)
     ended = asyncio.ensure_future(engine.ended.wait())
@@ -180,8 +183,9 @@ async def _end(
 
 
 def _uvicorn(service: Service) -> uvicorn.Server:
-    # Whatever uvicorn itself has to say (a traceback, most likely) goes to stderr as it is.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    web = logging.getLogger("uvicorn")
+    web.handlers, web.propagate = [_Forward(service)], False
+    web.setLevel(logging.ERROR)
     config = uvicorn.Config(
         app.build(service),
         http=Protocol,
@@ -195,6 +199,22 @@ def _uvicorn(service: Service) -> uvicorn.Server:
         timeout_graceful_shutdown=2,
     )
     return _Server(config)
+
+
+class _Forward(logging.Handler):
+    """What uvicorn has to say, a traceback most likely, as a line of our log."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__()
+        self._service = service
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trace = None
+        if record.exc_info and record.exc_info[0] is not None:
+            # Without the exception's own text, which may quote a prompt.
+            frames = traceback.format_tb(record.exc_info[2])
+            trace = "".join(frames) + record.exc_info[0].__name__
+        self._service.log("bug", level="error", message=record.getMessage().strip(), trace=trace)
 
 
 class _Server(uvicorn.Server):

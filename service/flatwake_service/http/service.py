@@ -92,7 +92,9 @@ class Service:
         if self.keys.missing:
             folder = self.settings.api_keys_dir
             return False, Reason.KEYS_MISSING, f"no file in {folder} holds a usable API key"
-        return True, Reason.SERVING, self._serving()
+        if self.context_reduced:
+            return True, Reason.CONTEXT_REDUCED, self._reduced()
+        return True, Reason.SERVING, f"serving {self.settings.served_name}"
 
     def _failed(self) -> tuple[Reason, str]:
         if self.failure is not None:
@@ -104,8 +106,26 @@ class Service:
         known = reason in set(Reason)
         return (Reason(reason) if known else Reason.ENGINE_FAILED), message
 
-    def _serving(self) -> str:
-        return f"serving {self.settings.served_name}"
+    @property
+    def context_reduced(self) -> bool:
+        """Whether the memory for KV holds less than the context that was wanted."""
+        return self._context() < self._wanted_context()
+
+    def _context(self) -> int:
+        started = self.engine.started if self.engine is not None else None
+        return started.context if started is not None else 0
+
+    def _wanted_context(self) -> int:
+        model = self.language.context if self.language is not None else None
+        wanted = [c for c in (self.settings.context_length, model) if c is not None]
+        return min(wanted, default=0)
+
+    def _reduced(self) -> str:
+        return (
+            f"serving {self.settings.served_name} with a context of {self._context()} tokens, not "
+            f"{self._wanted_context()}: the memory for KV holds no more; give it more memory, or "
+            "ask for that context"
+        )
 
     def status(self) -> ServerStatus:
         settings, engine = self.settings, self.engine

@@ -11,9 +11,10 @@ from flatwake_service.manifest import defaults, seconds, whole_bytes
 
 @dataclass(frozen=True)
 class Settings:
-    """Seconds and bytes. `port` 0 takes a free one. `ping` 0 sends no keep-alive comments.
+    """Seconds, bytes and tokens.
 
-    `propagation`: how long a server that got SIGTERM still takes requests.
+    `context_length` None: the model's own. `port` 0 takes a free one. `ping` 0 sends no keep-alive
+    comments. `propagation`: how long a server that got SIGTERM still takes requests.
     """
 
     served_name: str
@@ -23,6 +24,7 @@ class Settings:
     aliases: tuple[str, ...] = ()
     host: str = "0.0.0.0"  # noqa: S104 - a pod's server is reached from outside
     port: int = defaults.SERVE_PORT
+    context_length: int | None = None
     max_sequences: int = defaults.MAX_SEQUENCES
     queue: int = defaults.QUEUE
     queue_timeout: float = seconds(defaults.QUEUE_TIMEOUT)

@@ -130,3 +130,31 @@ def test_a_log_line_stays_one_line() -> None:
     Log("text", out)("event", path='/a b\n"c"', none=None, yes=True, number=0.1)
     assert out.getvalue().count("\n") == 1
     assert r'path="/a b\n\"c\"" yes=true number=0.1' in out.getvalue()
+
+
+def test_a_bug_is_a_500_and_one_line_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret" * 2)
+
+    with Served() as served:
+        monkeypatch.setattr("flatwake_service.http.chat.sampling_params", broken)
+        response = served.chat("say hello.")
+        assert response.status_code == 500
+        error = response.json()["error"]
+        assert error["code"] == "internal_error"
+        assert response.headers["x-request-id"] in error["message"]
+    logged = served.logged.getvalue()
+    assert "secretsecret" not in logged
+    lines = [json.loads(line) for line in logged.splitlines()]
+    (request,) = [line for line in lines if line["event"] == "request"]
+    assert (request["status"], request["exception"]) == (500, "ZeroDivisionError")
+    (bug,) = [line for line in lines if line["event"] == "bug"]
+    assert "test_access.py" in bug["trace"]
+
+
+def test_a_context_that_memory_cut_short_is_said() -> None:
+    with Served(context_length=4096) as served, served.client() as client:
+        # The fake's context is 512, and its language doesn't say what it was made for.
+        ready = client.get("/ready")
+        assert (ready.status_code, ready.json()["reason"]) == (200, "ContextReduced")
+        assert "a context of 512 tokens, not 4096" in client.get("/status").json()["message"]
