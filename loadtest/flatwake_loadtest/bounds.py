@@ -16,13 +16,13 @@ Gate = Literal["flat", "not_growing", "report"]
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two measurements of one thing may be apart: a share of it, or so many seconds."""
+    """How far two measurements of one thing may be apart: a share of it, or so much in its unit."""
 
     share: float
-    seconds: float
+    absolute: float
 
     def allows(self, ours: float, theirs: float) -> bool:
-        return abs(ours - theirs) <= max(self.share * ours, self.seconds)
+        return abs(ours - theirs) <= max(self.share * ours, self.absolute)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ _PSS_EVERY = 60.0  # reading smaps_rollup walks the page tables
 _FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 Key = tuple[str, str]  # process, kind
+SEEN = " in /proc"
 BYTES = ("rss", "pss", "device", "kv_touched")
 
 
@@ -123,6 +124,10 @@ class Sampler:
         self._pss_at = now if pss else self._pss_at
         local = from_proc(self._processes, pss)
         values.update({key: value for key, value in local.items() if key not in values})
+        for process in self._processes:
+            # Kept beside what /metrics says, so that the two can be compared.
+            if (process, "rss") in local:
+                values[process, f"rss{SEEN}"] = local[process, "rss"]
         if values:
             self.samples.append(Sample(now, requests, values))
 
@@ -151,6 +156,7 @@ def _one(samples: list[Sample], key: Key, begin: float) -> Series:
     seconds, requests, values = np.array(points, dtype=np.float64).T
     # A restarted server counts from zero again; what had ended before has still ended.
     requests = np.maximum.accumulate(requests)
-    grain = float(PAGE) if kind in BYTES else 1.0
-    unit = "bytes" if kind in BYTES else "count"
+    memory = kind.removesuffix(SEEN) in BYTES
+    grain = float(PAGE) if memory else 1.0
+    unit = "bytes" if memory else "count"
     return Series(process, kind, unit, seconds, requests, values, grain)

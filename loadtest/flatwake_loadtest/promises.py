@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,13 +33,18 @@ class Judged:
 
 
 def checks(
-    record: Record, figures: list[Figures], judged: list[Judged], bounds: Bounds
+    record: Record,
+    samples: list[Sample],
+    figures: list[Figures],
+    judged: list[Judged],
+    bounds: Bounds,
 ) -> list[Check]:
     found: list[Check] = []
     for played in record.played:
         found += correctness.checks(played, record.plan.seed)
         found += counters.checks(played, bounds)
     found += agreement(record, bounds)
+    found += honesty(samples, bounds)
     found += [rising(each, bounds) for each in figures if each.name == "rising 1 to 8"]
     found += flatness(judged)
     missing = [name for name, played in record.waves.items() if not played.marks]
@@ -57,6 +63,26 @@ def verdicts(record: Record, samples: list[Sample], bounds: Bounds) -> list[Judg
                 bound = bounds.of(series.kind, played.wave.requests)
                 if bound is not None and series.values.any():
                     found.append(Judged(played.wave.name, judge(series, bound[0]), bound[1]))
+    return found
+
+
+def honesty(samples: list[Sample], bounds: Bounds) -> list[Check]:
+    """The memory that /metrics shows against what the kernel says, where it can be asked."""
+    found = []
+    for process in sorted({process for sample in samples for process, _ in sample.values}):
+        own, seen = (process, "rss"), (process, f"rss{memory.SEEN}")
+        pairs = [
+            (sample.values[own], sample.values[seen])
+            for sample in samples
+            if own in sample.values and seen in sample.values
+        ]
+        if not pairs:
+            continue
+        ours, theirs = (statistics.median(values) for values in zip(*pairs, strict=True))
+        figures = f"/proc {theirs / 1e6:.1f} MB, /metrics {ours / 1e6:.1f} MB"
+        wrong = [] if bounds.agreement["memory"].allows(theirs, ours) else [figures]
+        about = f"the memory that the server shows is the kernel's, {process}"
+        found.append(check(about, "", wrong, figures))
     return found
 
 

@@ -44,7 +44,7 @@ def build(session: Session, probed: Sequence[Probed], bounds: Bounds, command: s
     record = session.record
     figures = [wave_figures.of(played) for played in record.played]
     judged = promises.verdicts(record, session.samples, bounds)
-    checks = promises.checks(record, figures, judged, bounds)
+    checks = promises.checks(record, session.samples, figures, judged, bounds)
     gated = [each.verdict for each in judged if each.gate == "flat"]
     start = min((played.begin for played in record.played), default=0.0)
     report: Json = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from flatwake_loadtest import bounds, correctness, counters, figures, promises
 from flatwake_loadtest.checks import Check, State
+from flatwake_loadtest.memory import Sample
 from flatwake_loadtest.stream import Answer
 from flatwake_loadtest.words import codeword
 from played import answer, metrics, played, record
@@ -177,3 +178,15 @@ def test_aggregate_speed_may_not_fall_when_a_user_joins() -> None:
     assert fell.state is State.FAILS
     assert "2 → 3 users: 180 → 150" in fell.detail
     assert climb([100, 180, 150, 260], 20.0).state is State.HOLDS
+
+
+def shown(metrics_says: float, kernel_says: float) -> Check:
+    values = {("engine", "rss"): metrics_says, ("engine", "rss in /proc"): kernel_says}
+    (found,) = promises.honesty([Sample(0.0, 0.0, values)], BOUNDS)
+    return found
+
+
+def test_memory_gauges_that_hide_something_are_found() -> None:
+    assert shown(200e6, 201e6).state is State.HOLDS
+    assert shown(200e6, 230e6).state is State.FAILS
+    assert promises.honesty([Sample(0.0, 0.0, {("engine", "rss"): 1.0})], BOUNDS) == []
