@@ -172,7 +172,8 @@ void dot_floats(const uint8_t* tile, const Tiling&, int64_t columns, const Panel
   }
 }
 
-// Call use(column, weights of lanes h W …) for each column in order.
+// Call use(column, its parity, weights of lanes h W …) for each column in order. The parity is a
+// constant where this is unrolled, so that sums chosen by it stay in registers.
 template <bool NIBBLES, Scales S, class Use>
 inline void each_column(const uint8_t* tile, const Tiling& tiling, int64_t columns, int h,
                         const Use& use) {
@@ -189,11 +190,12 @@ inline void each_column(const uint8_t* tile, const Tiling& tiling, int64_t colum
         const vi w = bring<vi>(weights);
         fetch_ahead(weights);
         const int64_t first = b * BLOCK_COLUMNS + (part * VECTORS + v) * EACH;
+#pragma GCC unroll 8
         for (int j = 0; j < EACH; ++j) {
           const vi quant = NIBBLES ? w >> (j % 4 * 8 + j / 4 * 4) & 15 : w >> 8 * j & 255;
           // The product is exact or, without an offset, rounded once: the format's own bits.
           const vf product = to_float(quant - zero) * scale;
-          use(first + j, has_offset(S) ? product + offset : product);
+          use(first + j, j & 1, has_offset(S) ? product + offset : product);
         }
       }
     }
@@ -205,8 +207,8 @@ void dot_widened(const uint8_t* tile, const Tiling& tiling, int64_t columns, con
                  float* out) {
   for (int h = 0; h < TILE_ROWS / W; ++h) {
     FloatSums<R> sums;
-    each_column<NIBBLES, S>(tile, tiling, columns, h, [&](int64_t c, vf weight) {
-      sums.add(weight, panel.floats + c * R, int(c & 1));
+    each_column<NIBBLES, S>(tile, tiling, columns, h, [&](int64_t c, int parity, vf weight) {
+      sums.add(weight, panel.floats + c * R, parity);
     });
     sums.put(out, h);
   }
@@ -216,7 +218,7 @@ void dot_widened(const uint8_t* tile, const Tiling& tiling, int64_t columns, con
 template <bool NIBBLES, Scales S>
 void widen_tile(const uint8_t* tile, const Tiling& tiling, int64_t columns, float* wide) {
   for (int h = 0; h < TILE_ROWS / W; ++h)
-    each_column<NIBBLES, S>(tile, tiling, columns, h, [&](int64_t c, vf weight) {
+    each_column<NIBBLES, S>(tile, tiling, columns, h, [&](int64_t c, int, vf weight) {
       store(wide + c * TILE_ROWS + h * W, weight);
     });
 }

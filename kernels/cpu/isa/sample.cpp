@@ -166,29 +166,70 @@ void filter(const fw_sampling& how, float top, const Scratch& s, Left& left) {
   if (how.min_p > 0) left.keep(top + logf(how.min_p), s.few, s.ids);
 }
 
-// The id that maximises value + noise; ids whose value is too low for any noise are passed by.
-int32_t draw(const Left& left, int64_t seed, int32_t position, int64_t first) {
-  float best = -INFINITE;
-  int32_t chosen = -1;
-  uint32_t words[4];
-  int64_t group = -1;
-  const auto consider = [&](int64_t i) {
-    if (left.values[i] + MOST_NOISE < best || left.values[i] == -INFINITE) return;
-    const int32_t id = left.ids ? left.ids[i] : int32_t(i);
-    if (id / 4 != group) {
-      group = id / 4;
-      philox(uint64_t(seed), uint32_t(group), uint32_t(position), words);
+// The id that maximises value + noise, found so far. Noise is by seed, position and id alone.
+class Draw {
+ public:
+  Draw(const Left& left, int64_t seed, int32_t position)
+      : left_(left), seed_(uint64_t(seed)), position_(uint32_t(position)) {}
+
+  // Entry i may take the lead.
+  void consider(int64_t i) {
+    if (left_.values[i] + MOST_NOISE < best_ || left_.values[i] == -INFINITE) return;
+    const int32_t id = left_.ids ? left_.ids[i] : int32_t(i);
+    if (id / 4 != group_) {
+      group_ = id / 4;
+      philox(seed_, uint32_t(group_), position_, words_);
     }
-    const double uniform = (double(words[id % 4] >> 9) + 0.5) * 0x1p-23;
-    const float noisy = left.values[i] + float(-log(-log(uniform)));
-    if (noisy > best || (noisy == best && id < chosen)) {
-      best = noisy;
-      chosen = id;
+    const double uniform = (double(words_[id % 4] >> 9) + 0.5) * 0x1p-23;
+    const float noisy = left_.values[i] + float(-log(-log(uniform)));
+    if (noisy > best_ || (noisy == best_ && id < chosen_)) {
+      best_ = noisy;
+      chosen_ = id;
     }
-  };
-  consider(first);
-  for (int64_t i = 0; i < left.n; ++i) consider(i);
-  return chosen < 0 ? 0 : chosen;
+  }
+
+  // All entries from `first` to 4 W further on, where ids are the entries themselves and `first`
+  // is a multiple of 4 W. -log(-log(u)) leads only if u is above exp(-exp(value - best)), which is
+  // at least 1 - exp(value - best): nearly all fail that without a logarithm.
+  void consider_many(int64_t first) {
+    vu counter, words[4];
+    for (int i = 0; i < W; ++i) counter[i] = uint32_t(first / 4 + i);
+    philox(seed_, counter, position_, words);
+    uint32_t by_word[4][W];
+    for (int k = 0; k < 4; ++k) memcpy(by_word[k], &words[k], sizeof words[k]);
+    for (int64_t part = 0; part < 4; ++part) {
+      const vf value = load(left_.values + first + part * W);
+      const vf bound = 1.0f - exponential(value - best_) * 1.0001f - 1e-6f;
+      vu mine;
+      for (int i = 0; i < W; ++i) mine[i] = by_word[i % 4][(part * W + i) / 4];
+      const vf uniform = to_float((vi)(mine >> 9)) * 0x1p-23f;
+      const vi may_lead = uniform > bound;
+      if (!any(may_lead)) continue;
+      for (int i = 0; i < W; ++i)
+        if (may_lead[i]) consider(first + part * W + i);
+    }
+  }
+
+  int32_t chosen() const { return chosen_ < 0 ? 0 : chosen_; }
+
+ private:
+  const Left& left_;
+  const uint64_t seed_;
+  const uint32_t position_;
+  float best_ = -INFINITE;
+  int32_t chosen_ = -1;
+  int64_t group_ = -1;
+  uint32_t words_[4];
+};
+
+int32_t draw(const Left& left, int64_t seed, int32_t position) {
+  Draw draw(left, seed, position);
+  draw.consider(argmax(left.values, left.n));
+  int64_t i = 0;
+  if (!left.ids)
+    for (; i + 4 * W <= left.n; i += 4 * W) draw.consider_many(i);
+  for (; i < left.n; ++i) draw.consider(i);
+  return draw.chosen();
 }
 
 int32_t choose(const fw_sampling& how, int32_t position, const Scratch& s, int64_t live) {
@@ -198,7 +239,7 @@ int32_t choose(const fw_sampling& how, int32_t position, const Scratch& s, int64
   Left left{s.logits, nullptr, live};
   const float top = top_of(s.logits, live);
   if (top < INFINITE && top > -INFINITE) filter(how, top, s, left);
-  return draw(left, how.seed, position, argmax(left.values, left.n));
+  return draw(left, how.seed, position);
 }
 
 }  // namespace

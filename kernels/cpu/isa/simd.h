@@ -70,6 +70,19 @@ inline vf larger(vf a, vf b) {
 inline vf magnitude(vf a) { return (vf)((vu)a & 0x7fffffffu); }
 inline vf to_float(vi a) { return __builtin_convertvector(a, vf); }
 
+// Whether any lane of a comparison holds.
+inline bool any(vi a) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)a, (__m512i)a) != 0;
+#elif defined(__AVX2__)
+  return !_mm256_testz_si256((__m256i)a, (__m256i)a);
+#else
+  for (int i = 0; i < W; ++i)
+    if (a[i]) return true;
+  return false;
+#endif
+}
+
 // Rounded half to even; |a| below 2^22.
 inline vi to_int(vf a) {
 #if defined(__AVX512F__)
