@@ -44,6 +44,7 @@ class Facts:
 
     refusal: why the spec can't be followed. trouble: what failed in the operator's own work.
     drift: a pod has another model than the others, and deleting one didn't help.
+    missing_api: what was asked for and isn't made, since the cluster lacks its API.
     why_backend, why_strategy: the reasons behind the decision. desired: pods that should run.
     """
 
@@ -52,6 +53,7 @@ class Facts:
     trouble: Fault | None = None
     drift: Fault | None = None
     note: str = ""
+    missing_api: str | None = None
     decision: Decision | None = None
     version: str = ""
     why_backend: str = ""
@@ -125,6 +127,8 @@ def _accepted(facts: Facts) -> Condition:
         return Condition("Accepted", "False", facts.refusal.reason, facts.refusal.message)
     if facts.trouble:
         return Condition("Accepted", "Unknown", facts.trouble.reason, facts.trouble.message)
+    if facts.missing_api:
+        return Condition("Accepted", "True", Reason.API_MISSING, facts.missing_api + facts.note)
     text = "the spec is understood and its objects are in place"
     return Condition("Accepted", "True", Reason.ACCEPTED, text + facts.note)
 

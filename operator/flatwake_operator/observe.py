@@ -183,11 +183,17 @@ class Observer:
 
 async def abilities(api: Api, namespaces: list[str]) -> Abilities:
     """Asks the cluster what it serves and the operator's rights."""
-    apis = {kind for kind in kinds.CHILDREN if not kind.optional or await _usable(api, kind)}
     return Abilities(
-        apis=frozenset(apis),
+        apis=await served(api),
         nodes=await api.may("list", kinds.NODE, None),
         all_pods=not namespaces and await api.may("list", kinds.POD, None),
+    )
+
+
+async def served(api: Api) -> frozenset[Kind]:
+    """The kinds of children that the cluster serves."""
+    return frozenset(
+        [kind for kind in kinds.CHILDREN if not kind.optional or await _usable(api, kind)]
     )
 
 

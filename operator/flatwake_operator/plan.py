@@ -65,6 +65,12 @@ def held_revision(world: World, pin: str) -> Object | None:
 def choose(world: World, settings: Settings, all_pods: Iterable[Object] | None) -> Choice:
     """Decides for a new pin: backend, image, strategy, each with its reason."""
     spec = world.server.spec
+    if spec.accelerator.claim and kinds.DEVICE not in world.apis:
+        raise RefusedError(
+            Reason.API_MISSING,
+            f"this cluster doesn't serve {kinds.DEVICE.version}, which accelerator.claim needs: "
+            "remove it to take the device plugin's resource, or upgrade the cluster",
+        )
     backend, why_backend = _backend(world)
     image = spec.image or settings.images.get(backend)
     if not image:
@@ -184,6 +190,16 @@ def build(
         deployment=deployment.build(context, pin, spec),
         unwanted=tuple(_unwanted(world, wanted, pin)),
     )
+
+
+def missing_api(world: World) -> str | None:
+    """What was asked for and isn't made, since the cluster lacks its API."""
+    if world.server.spec.endpoint.picker_ref and kinds.POOL not in world.apis:
+        return (
+            f"no InferencePool was made, since this cluster doesn't serve {kinds.POOL.version}: "
+            "install the Gateway API inference extension, or remove endpoint.pickerRef"
+        )
+    return None
 
 
 def strategy_now(world: World, kept: Object, decision: Decision) -> Decision:

@@ -68,7 +68,12 @@ class Reconciler:
             return None
         note = f"; ignored, since newer than this operator: {', '.join(unknown)}" if unknown else ""
         world = await self.observer.world(server, raw)
-        facts = Facts(_generation(raw), note=note, resource=server.spec.accelerator.resource)
+        facts = Facts(
+            _generation(raw),
+            note=note,
+            missing_api=plan.missing_api(world),
+            resource=server.spec.accelerator.resource,
+        )
         made: Plan | None = None
         trouble: ApiError | None = None
         try:

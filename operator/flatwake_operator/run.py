@@ -14,10 +14,11 @@ import kopf
 from flatwake_operator import api as client
 from flatwake_operator import kinds, labels
 from flatwake_operator.api import Api
+from flatwake_operator.errors import ApiError, UnreachableError
 from flatwake_operator.events import Events
 from flatwake_operator.keys import KeyQueue
 from flatwake_operator.lease import Lease
-from flatwake_operator.observe import Observer, abilities
+from flatwake_operator.observe import Abilities, Observer, abilities, served
 from flatwake_operator.probes import Probes
 from flatwake_operator.reconcile import Reconciler
 from flatwake_operator.resync import RESYNC_SECONDS, Resync
@@ -29,6 +30,7 @@ from flatwake_operator.watches import Watches
 log = logging.getLogger(__name__)
 
 WORKERS = 8
+APIS_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,18 @@ async def run(options: Options) -> None:
             queue.add,
             options.resync_seconds,
         )
-        await resync.once()
         async with asyncio.TaskGroup() as group:
-            tasks = [
+            # The first lists may take longer than a Lease lasts.
+            tasks = [group.create_task(lease.keep())] if lease else []
+            await resync.once()
+            tasks += [
                 group.create_task(queue.run(WORKERS)),
                 group.create_task(resync.forever()),
-                group.create_task(_watch(watches.registry(able), options, stop)),
+                group.create_task(_until_apis_change(lease_api, able, stop)),
             ]
-            if lease:
-                tasks.append(group.create_task(lease.keep()))
+            group.create_task(_watch(watches.registry(able), options, stop))
             await stop.wait()
-            for task in tasks[:2] + tasks[3:]:
+            for task in tasks:
                 task.cancel()
         if lease:
             await lease.release()
@@ -125,6 +128,20 @@ async def _before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> boo
         return False
     doing.result()
     return True
+
+
+async def _until_apis_change(api: Api, able: Abilities, stop: asyncio.Event) -> None:
+    """An API that comes or goes (a CRD of another project) is taken up by starting anew."""
+    while True:
+        await asyncio.sleep(APIS_SECONDS)
+        try:
+            changed = await served(api) != able.apis
+        except (ApiError, UnreachableError) as error:
+            log.warning("the APIs: %s", error)
+            continue
+        if changed:
+            log.info("the cluster serves other APIs than before: starting anew")
+            stop.set()
 
 
 async def _watch(registry: kopf.OperatorRegistry, options: Options, stop: asyncio.Event) -> None:

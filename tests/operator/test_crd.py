@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from flatwake_operator import generated
-from flatwake_operator.crd import definition, models_by_name, schema
+from flatwake_operator.crd import definition, models_by_name, prune, schema
 from flatwake_service.manifest.describe import field_texts
 from flatwake_service.manifest.part import Fragment, Part
 from flatwake_service.manifest.spec import InferenceServer
@@ -23,6 +23,23 @@ def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
 
 def test_committed_copies_are_up_to_date() -> None:
     assert generated.stale() == []
+
+
+def test_what_a_newer_crd_has_is_left_out_and_named() -> None:
+    newer = {
+        "spec": {
+            "model": {"source": "file:///m", "flavour": "x"},
+            "template": {
+                "env": [{"name": "A", "valueFrom": {"anything": 1}}],
+                "affinity": {"a": 1},
+            },
+            "hats": 3,
+        }
+    }
+    known, unknown = prune(newer, schema())
+    assert unknown == ["spec.model.flavour", "spec.hats"]
+    assert known["spec"]["template"] == newer["spec"]["template"]
+    assert known["spec"]["model"] == {"source": "file:///m"}
 
 
 def test_it_is_far_below_the_size_that_kubectl_apply_can_take() -> None:

@@ -1,6 +1,7 @@
 """Devices: what is decided by how many are free, and what is said where there are none."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -177,6 +178,42 @@ def test_a_device_that_turns_unhealthy_shows(there: Devices) -> None:
     assert there.lab.condition("AcceleratorReady") == ("False", "DeviceUnhealthy")
     message = there.lab.conditions()["AcceleratorReady"]["message"]
     assert f"1 of 2 {there.resource} unhealthy" in message
+
+
+def without(lab: Lab, *, nodes: bool = True, kind: kinds.Kind | None = None) -> None:
+    """Takes a right or an API away from the operator."""
+    assert lab.abilities is not None
+    apis = frozenset(lab.abilities.apis - {kind}) if kind else lab.abilities.apis
+    lab.abilities = replace(lab.abilities, nodes=nodes, all_pods=nodes, apis=apis)
+    lab.stop()
+    lab.start()
+
+
+def test_without_a_right_on_nodes_auto_asks_for_a_name(api: ApiServer) -> None:
+    lab = Lab(api)
+    without(lab, nodes=False)
+    lab.create(accelerator={"backend": "Auto"})
+    lab.settle()
+    assert lab.condition("Accepted") == ("False", "BackendUndecided")
+    lab.edit(accelerator={"backend": "Hip"})
+    lab.settle()
+    assert lab.condition("Accepted") == ("True", "Accepted")
+    assert lab.want(kinds.DEPLOYMENT)["spec"]["strategy"]["rollingUpdate"] == REPLACE
+    lab.close()
+
+
+def test_an_api_that_the_cluster_lacks_is_named(api: ApiServer) -> None:
+    lab = Lab(api)
+    lab.create(endpoint={"pickerRef": {"name": "picker"}})
+    lab.settle()
+    assert lab.condition("Accepted") == ("True", "ApiMissing")
+    assert "inference.networking.k8s.io/v1" in lab.conditions()["Accepted"]["message"]
+    assert lab.get(kinds.DEPLOYMENT) is not None
+    without(lab, kind=kinds.DEVICE)
+    lab.create("claim", accelerator={"backend": "Hip", "claim": {}})
+    lab.settle("claim")
+    assert lab.condition("Accepted", "claim") == ("False", "ApiMissing")
+    lab.close()
 
 
 def test_a_pod_whose_volume_is_missing_says_so(api: ApiServer) -> None:
