@@ -19,11 +19,14 @@ import openai
 import pytest
 from command import Command, used_blocks
 from flatwake_service.cli import main as cli
+from flatwake_service.cli import serve
 from flatwake_service.errors import PortInUse
 from flatwake_service.http import server as server_module
 from tiny_models import write_tiny
+from typer.main import get_command
 
 QUESTION = [{"role": "user", "content": "What is a computer?"}]
+ROOT = Path(__file__).parents[3]
 ANY_PORT = ("--host", "127.0.0.1", "--port", "0", "--backend", "reference")
 
 
@@ -217,3 +220,12 @@ def test_the_endpoint_is_one_that_a_client_here_can_use(host: str, shown: str) -
     with server_module.bind(host, 0) as listener:
         port = listener.getsockname()[1]
         assert server_module.endpoint(listener) == f"http://{shown}:{port}/v1"
+
+
+def test_serve_takes_every_argument_that_the_manifest_gives() -> None:
+    """Operator and `flatwake up` build their arguments from one table; none may be unknown here."""
+    table = (ROOT / "service/flatwake_service/manifest/arguments.py").read_text()
+    flags = set(re.findall(r'"(--[a-z-]+)"', table))
+    assert len(flags) > 20
+    known = {name for parameter in get_command(serve.app).params for name in parameter.opts}
+    assert flags <= known
