@@ -72,8 +72,9 @@ def parse(data: Mapping[str, Any], *, path: Path | None = None) -> InferenceServ
     """Parses one InferenceServer; raises ManifestError for the first fault."""
     version = data.get("apiVersion")
     if version != API_VERSION:
+        said = "is missing" if version is None else f"{version!r} isn't known"
         raise ManifestError(
-            f"{version!r} isn't known: write apiVersion: {API_VERSION}",
+            f"{said}: write apiVersion: {API_VERSION}",
             field="apiVersion",
             file=path,
         )
