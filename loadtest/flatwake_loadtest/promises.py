@@ -47,6 +47,7 @@ def checks(
     found += honesty(samples, bounds)
     found += [rising(each, bounds) for each in figures if each.name == "rising 1 to 8"]
     found += flatness(judged)
+    found += unseen(record, judged, bounds)
     missing = [name for name, played in record.waves.items() if not played.marks]
     found.append(check("every wave was played", "", missing, f"{len(record.waves)} waves"))
     return found
@@ -96,6 +97,21 @@ def flatness(judged: list[Judged]) -> list[Check]:
         )
         about = f"{verdict.process} {verdict.kind} is flat"
         found.append(Check(about, state, verdict.reason, each.wave, required))
+    return found
+
+
+def unseen(record: Record, judged: list[Judged], bounds: Bounds) -> list[Check]:
+    """An endurance run whose server's memory nobody could see has shown nothing about it."""
+    seen = {each.wave for each in judged if each.verdict.kind == "rss"}
+    found = []
+    for played in record.played:
+        bound = bounds.of("rss", played.wave.requests)
+        if played.wave.kind == "endurance" and played.wave.name not in seen and bound:
+            detail = "the server has no metrics of memory, and its processes aren't here"
+            required = bound[1] == "flat"
+            found.append(
+                Check("memory is flat", State.NOT_SHOWN, detail, played.wave.name, required)
+            )
     return found
 
 

@@ -190,3 +190,11 @@ def test_memory_gauges_that_hide_something_are_found() -> None:
     assert shown(200e6, 201e6).state is State.HOLDS
     assert shown(200e6, 230e6).state is State.FAILS
     assert promises.honesty([Sample(0.0, 0.0, {("engine", "rss"): 1.0})], BOUNDS) == []
+
+
+@pytest.mark.parametrize(("requests", "required"), [(400, True), (60, False)])
+def test_memory_that_nobody_saw_is_not_shown_to_be_flat(requests: int, required: bool) -> None:
+    wave = played("endurance", FOUR, requests=requests)
+    (found,) = promises.unseen(record(wave), [], BOUNDS)
+    assert found.state is State.NOT_SHOWN
+    assert found.required is required
