@@ -116,10 +116,7 @@ def _container(context: Context, name: str, arguments: list[str], mounts: list[O
         "name": name,
         "image": context.decision.image,
         "args": arguments,
-        "env": [
-            {"name": "HOME", "value": TMP},
-            *(variable.model_dump() for variable in fragment.env),
-        ],
+        "env": _env(context),
         "resources": _resources(context),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -129,6 +126,13 @@ def _container(context: Context, name: str, arguments: list[str], mounts: list[O
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [*mounts, *(mount.model_dump() for mount in fragment.volume_mounts)],
     }
+
+
+def _env(context: Context) -> list[Object]:
+    given = [variable.model_dump() for variable in context.server.spec.template.env]
+    # The root file system is read-only, and libraries like to write below HOME.
+    home = [] if any(v["name"] == "HOME" for v in given) else [{"name": "HOME", "value": TMP}]
+    return home + given
 
 
 def _fetch(context: Context) -> Object:
