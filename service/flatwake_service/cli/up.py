@@ -214,9 +214,18 @@ def _progress(source: str) -> Iterator[Progress | None]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Fetching the model", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("Fetching the model", total=None)
+
+    def update(done: int, total: int | None) -> None:
+        # A model that is in the cache shows no bar.
+        bar.start()
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        bar.stop()
 
 
 def _say(text: str) -> None:
