@@ -114,6 +114,7 @@ inline float fma(float a, float b, float c) { return (float)((double)a * b + c);
 inline float fmax(float a, float b) { return std::fmax(a, b); }
 inline float fabs(float a) { return std::fabs(a); }
 inline float exp(float a) { return std::exp(a); }
+inline float fast_exp(float a) { return std::exp(a); }  // no denormal results
 inline float log(float a) { return std::log(a); }
 inline float sqrt(float a) { return std::sqrt(a); }
 

@@ -11,7 +11,8 @@
 namespace fw {
 
 constexpr int BLOCK = 256;
-constexpr float LOWEST = -1e30f;  // finite: the difference of two of them is 0, not NaN
+// Finite, so that a difference of two is a number: no maximum yet, and a position that isn't seen.
+constexpr float LOWEST = -1e30f, UNSEEN = -2e30f;
 
 // A group's sums over the positions that it has seen.
 template <int HEADS>
@@ -19,21 +20,22 @@ struct Running {
   float largest[HEADS], weight[HEADS], sums[HEADS][8];
 };
 
+// Positions that are not seen read the last one that is, and weigh nothing; lanes beyond head_dim
+// read the head's start, which their q of zero leaves without effect.
 template <int W, int LANES, int HEADS, typename T>
 DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim, float scale,
                          const float (&q)[HEADS][8], Running<HEADS>& run) {
-  constexpr int GROUPS = W / LANES, TURNS = FW_BLOCK_TOKENS / GROUPS > 4 ? 4 : FW_BLOCK_TOKENS / GROUPS;
-  const int group = lane<W>() / LANES, at = lane<W>() % LANES * 8;
-  const bool inside = at < head_dim;
+  constexpr int GROUPS = W / LANES, BATCH = FW_BLOCK_TOKENS / GROUPS;
+  constexpr int MOST = HEADS == 1 ? 4 : 2, TURNS = BATCH > MOST ? MOST : BATCH;  // by registers
+  const int group = lane<W>() / LANES, offset = lane<W>() % LANES * 8;
+  const int at = offset < head_dim ? offset : 0;
   for (int first = 0; first < count; first += GROUPS * TURNS) {
     Eight<T> key[TURNS], value[TURNS];
     FW_UNROLL
     for (int t = 0; t < TURNS; t++) {
-      const int position = first + t * GROUPS + group;
-      const bool seen = inside && position < count;
-      const size_t place = (size_t)position * head_dim + at;
-      key[t] = seen ? load8(keys + place) : zero8<T>();
-      value[t] = seen ? load8(values + place) : zero8<T>();
+      const int place = least(first + t * GROUPS + group, count - 1) * head_dim + at;
+      key[t] = load8(keys + place);
+      value[t] = load8(values + place);
     }
     FW_UNROLL
     for (int h = 0; h < HEADS; h++) {
@@ -43,22 +45,40 @@ DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim
         float dot = 0;
         FW_UNROLL
         for (int j = 0; j < 8; j++) dot = fma(q[h][j], key[t].get(j), dot);
-        score[t] = group_sum<W, LANES>(dot) * scale;
-        if (first + t * GROUPS + group < count) largest = fmax(largest, score[t]);
+        dot = group_sum<W, LANES>(dot) * scale;
+        score[t] = first + t * GROUPS + group < count ? dot : UNSEEN;
+        largest = fmax(largest, score[t]);
       }
-      const float shrink = exp(run.largest[h] - largest);
+      const float shrink = fast_exp(run.largest[h] - largest);
       run.largest[h] = largest;
       run.weight[h] *= shrink;
       FW_UNROLL
       for (int j = 0; j < 8; j++) run.sums[h][j] *= shrink;
       FW_UNROLL
       for (int t = 0; t < TURNS; t++) {
-        const float weight = first + t * GROUPS + group < count ? exp(score[t] - largest) : 0.0f;
+        const float weight = fast_exp(score[t] - largest);
         run.weight[h] += weight;
         FW_UNROLL
         for (int j = 0; j < 8; j++) run.sums[h][j] = fma(weight, value[t].get(j), run.sums[h][j]);
       }
     }
+  }
+}
+
+// Eight elements of an array whose type is known at run time alone.
+DEVICE void load8_as(uint64_t address, int dtype, size_t i, float (&values)[8]) {
+  if (dtype == FW_F32) {
+    const Eight<float> eight = load8(in<float>(address) + i);
+    FW_UNROLL
+    for (int j = 0; j < 8; j++) values[j] = eight.get(j);
+    return;
+  }
+  const Words words = load_words(in<uint16_t>(address) + i);
+  FW_UNROLL
+  for (int j = 0; j < 8; j++) {
+    const uint32_t pair = word(words, j / 2);
+    const uint16_t bits = (uint16_t)(j % 2 ? pair >> 16 : pair & 0xffff);
+    values[j] = dtype == FW_F16 ? widen(f16{bits}) : widen(bf16{bits});
   }
 }
 
@@ -92,13 +112,12 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
 
   float q[HEADS][8];
   FW_UNROLL
-  for (int h = 0; h < HEADS; h++)
+  for (int h = 0; h < HEADS; h++) {
+    const int head = least(heads.first + h, heads.end - 1), from = at < p.head_dim ? at : 0;
+    load8_as(p.q, p.dtype, ((size_t)row * p.heads + head) * p.head_dim + from, q[h]);
     FW_UNROLL
-    for (int j = 0; j < 8; j++)
-      q[h][j] = at < p.head_dim && heads.first + h < heads.end
-                    ? load_as(p.q, p.dtype,
-                              ((size_t)row * p.heads + heads.first + h) * p.head_dim + at + j)
-                    : 0.0f;
+    for (int j = 0; j < 8; j++) q[h][j] = at < p.head_dim ? q[h][j] : 0.0f;
+  }
   Running<HEADS> run;
   FW_UNROLL
   for (int h = 0; h < HEADS; h++) {
@@ -133,10 +152,10 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
     barrier();
     float largest = LOWEST, weight = 0, sum = 0;
     for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[g]);
-    for (int g = 0; g < GROUPS; g++) weight = fma(weights[g], exp(maxima[g] - largest), weight);
+    for (int g = 0; g < GROUPS; g++) weight = fma(weights[g], fast_exp(maxima[g] - largest), weight);
     if (thread() >= p.head_dim || heads.first + h >= heads.end) continue;
     for (int g = 0; g < GROUPS; g++)
-      sum = fma(joined[g * WIDTH + thread()], exp(maxima[g] - largest), sum);
+      sum = fma(joined[g * WIDTH + thread()], fast_exp(maxima[g] - largest), sum);
     const size_t place = (size_t)row * p.heads + heads.first + h;
     if (p.y) {
       store_as(p.y, p.dtype, place * p.head_dim + thread(), sum / weight);

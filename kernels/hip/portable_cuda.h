@@ -58,6 +58,7 @@ DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float fmax(float a, float b) { return fmaxf(a, b); }
 DEVICE float fabs(float a) { return fabsf(a); }
 DEVICE float exp(float a) { return expf(a); }
+DEVICE float fast_exp(float a) { return __expf(a); }  // no denormal results
 DEVICE float log(float a) { return logf(a); }
 DEVICE float sqrt(float a) { return sqrtf(a); }
 
