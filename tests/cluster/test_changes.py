@@ -16,7 +16,8 @@ from testcluster.servers import Server, example
 def server(kube: Kube, release: str, hub: Hub, module_namespace: str) -> Server:
     """One replica that serves, for all tests of this module."""
     engine = {"contextLength": 512, "maxSequences": 4}
-    kube.apply(example("smollm2.yaml", hub, engine=engine), namespace=module_namespace)
+    manifest = example("smollm2.yaml", hub, engine=engine, accelerator={"backend": "Cpu"})
+    kube.apply(manifest, namespace=module_namespace)
     made = Server(kube, module_namespace, "smollm2")
     made.wait_for("Ready", timeout_s=240)
     return made

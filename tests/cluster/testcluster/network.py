@@ -24,15 +24,15 @@ def call_inside(cluster: Cluster, function: Callable[[], T]) -> T:
     """What the function returns or raises, run in a thread that is in the cluster's network."""
 
     def work() -> T:
-        _enter(cluster)
+        enter(cluster)
         return function()
 
     with ThreadPoolExecutor(1, thread_name_prefix=f"inside {cluster.name}") as pool:
         return pool.submit(work).result()
 
 
-def _enter(cluster: Cluster) -> None:
-    """Move this thread, and it alone, into the network."""
+def enter(cluster: Cluster) -> None:
+    """Move this thread, and it alone, into the network, for the rest of its life."""
     descriptor = os.open(lifecycle.network_of(cluster), os.O_RDONLY)
     try:
         libc = ctypes.CDLL(None, use_errno=True)

@@ -118,6 +118,12 @@ class Server:
             for column, start, end in zip(header.split(), starts, starts[1:], strict=False)
         }
 
+    def inside_url(self) -> str:
+        """The Service's address, for clients on the node, which has no cluster DNS."""
+        found = self.kube.get("service", self.name, self.namespace)
+        assert found is not None, "the server has a Service"
+        return f"http://{found['spec']['clusterIP']}:8000/v1"
+
     def chat(self, *, timeout_s: int = 120, **fields: Any) -> Object:
         """One chat completion, asked for by the pod `client` at the Service's DNS name."""
         body = json.dumps({"messages": QUESTION, "max_tokens": 8, "temperature": 0} | fields)
