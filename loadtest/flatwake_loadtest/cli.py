@@ -72,6 +72,7 @@ def load(
             burst=burst,
         )
         recorded = _recorded(replay)
+        _make(out)
         with served(targets[0], out / "server.log") as place:
             probed = [probe("ours", place.url, api_key=api_key, model=model, queue=place.queue)]
             if peer:
@@ -94,10 +95,11 @@ def _run(
     ours = probed[0]
     waves = order.waves(ours.target, "peer" if len(probed) > 1 else None)
     plan = Plan(tuple(each.target for each in probed), waves, seed, recorded)
+    limits = bounds.load()  # before the run: what can't be judged needn't be played
     console.print(f"{ours.target.model} at {ours.target.url}, {len(waves)} waves, seed {seed}")
     with Progress(console) as progress:
         seen = session.play(plan, ours.processes, progress.watch)
-    return build(seen, probed, bounds.load(), _command())
+    return build(seen, probed, limits, _command())
 
 
 def _command() -> str:
@@ -127,10 +129,16 @@ def _recorded(path: Path | None) -> tuple[prompts.Prompt, ...]:
         raise LoadError(str(error)) from error
 
 
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LoadError(f"no report can be written to {out}: {error.strerror}") from error
+
+
 def _write(console: Console, outcome: Outcome, out: Path) -> None:
     from . import page  # plotly takes a while to import, and only the end needs it
 
-    out.mkdir(parents=True, exist_ok=True)
     (out / "report.json").write_text(json.dumps(outcome.report, indent=1) + "\n")
     (out / "report.html").write_text(page.render(outcome.report))
     summary(console, outcome.checks, outcome.holds, outcome.report["growing"])

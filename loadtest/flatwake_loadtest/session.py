@@ -34,6 +34,7 @@ class Session:
 def play(plan: Plan, processes: Mapping[str, int], watch: Watch) -> Session:
     """Plays a plan in a process of its own; `watch` is called at each event.
 
+    An interrupt ends it early, with what was seen until then: hours of a run aren't thrown away.
     Raises LoadError when the driving process fails.
     """
     record = Record(plan)
@@ -50,6 +51,8 @@ def play(plan: Plan, processes: Mapping[str, int], watch: Watch) -> Session:
     sampler.start()
     try:
         _drive(plan, lambda event: _take(record, event, sampler, watch))
+    except KeyboardInterrupt:
+        pass  # the report says which waves are missing
     finally:
         sampler.stop()
     return Session(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -211,3 +212,19 @@ def test_every_field_of_the_report_is_in_the_docs(good: tuple[int, Json, Path]) 
         given |= {name for name in wave if not name.startswith(("join", "others"))}
     # A reader knows these without being told; `unit` and `process` are said in words.
     assert given - described - {"unit", "joiner_gap_ms"} == set()
+
+
+def test_an_interrupted_run_still_writes_what_it_saw(start: Start, tmp_path: Path) -> None:
+    words = [start(), "--short", "--waves", "steady,endurance", "--users", "1", "--minutes", "60"]
+    command = [sys.executable, "-m", "flatwake_loadtest.cli", *words, "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip().startswith("1 user"):
+                process.send_signal(signal.SIGINT)
+                break
+        process.stdout.read()
+    assert process.wait() == 1
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["waves"][0]["name"] == "1 user"
+    assert "every wave was played" in failed(report)
