@@ -112,13 +112,22 @@ DEVICE void gated_delta(const Params& p) {
   const size_t at = head * matrix + column;
   const float negative_a = in<float>(p.negative_a)[head], dt_bias = in<float>(p.dt_bias)[head];
 
+  // key_dim is a multiple of KEY_GROUPS, so that all threads have as many keys.
+  const int own_keys = p.key_dim / KEY_GROUPS;
   const float* from = in<float>(p.state) + slot_in(p, sequence) * p.v_heads * matrix + at;
   float state[KEYS];
   FW_UNROLL
-  for (int i = 0; i < KEYS; i++) {
-    const int k = i * KEY_GROUPS + group;
-    state[i] = inside && k < p.key_dim ? from[(size_t)k * p.value_dim] : 0.0f;
-  }
+  for (int i = 0; i < KEYS; i++)
+    state[i] = inside && i < own_keys ? from[(size_t)(i * KEY_GROUPS + group) * p.value_dim] : 0.0f;
+
+  const auto keep = [&](int row) {
+    const size_t slot = slot_out<EVERY_ROW>(p, rows, row);
+    if (!slot) return;
+    float* kept = out<float>(p.state) + slot * p.v_heads * matrix + at;
+    FW_UNROLL
+    for (int i = 0; i < KEYS; i++)
+      if (i < own_keys) kept[(size_t)(i * KEY_GROUPS + group) * p.value_dim] = state[i];
+  };
 
   for (int row = rows.first; row < rows.end; row++) {
     const T* qkv = in<T>(p.qkv) + (size_t)row * p.channels;
@@ -163,14 +172,9 @@ DEVICE void gated_delta(const Params& p) {
     if (group == 0)  // Sᵀq after the update is Sᵀq before it and (k · q) d
       out<T>(p.y)[((size_t)row * p.v_heads + head) * p.value_dim + column] =
           narrow<T>(fma(qk * q_scale * k_scale, delta, asked));
-    if (const size_t slot = slot_out<EVERY_ROW>(p, rows, row)) {
-      float* kept = out<float>(p.state) + slot * p.v_heads * matrix + at;
-      FW_UNROLL
-      for (int i = 0; i < KEYS; i++)
-        if (i * KEY_GROUPS + group < p.key_dim)
-          kept[(size_t)(i * KEY_GROUPS + group) * p.value_dim] = state[i];
-    }
+    if (EVERY_ROW) keep(row);
   }
+  if (!EVERY_ROW && inside) keep(rows.end - 1);
 }
 
 // A thread takes one word of every copy, in order: a slot may be read by one and written by the next.

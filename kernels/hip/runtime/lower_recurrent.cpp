@@ -16,8 +16,8 @@ void lower_conv(Lowering& to, const char* op, const Params& p) {
 
 template <typename Params>
 void lower_gdn(Lowering& to, const char* op, const Params& p) {
-  if (p.key_dim < 1 || p.key_dim > FW_GDN_KEYS)
-    refuse(op, text("key_dim %d is not built: up to %d is", p.key_dim, FW_GDN_KEYS));
+  if (p.key_dim < 8 || p.key_dim > FW_GDN_KEYS || p.key_dim % 8)
+    refuse(op, text("key_dim %d is not built: multiples of 8 up to %d are", p.key_dim, FW_GDN_KEYS));
   if (p.k_heads < 1 || p.v_heads % p.k_heads ||
       p.channels != 2 * p.k_heads * p.key_dim + p.v_heads * p.value_dim)
     throw Error(FW_INVALID, text("%s: %d channels are not those of %d K and %d V heads", op,
