@@ -23,16 +23,15 @@ import httpx
 import uvloop
 
 from flatwake_service.cli import sockets
-from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry
+from flatwake_service.engine import drive
 from flatwake_service.engine.client import EngineClient
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.messages import SamplingParams, SequenceTokens, Submit
 from flatwake_service.engine.runner import Runner
-from flatwake_service.engine.sequence import Sequence as EngineSequence
+from flatwake_service.engine.speed import measure_prefill
 from flatwake_service.http.events import CompletionEvents
 from flatwake_service.text import Detokenizer, Tokenizer
 
-BLOCK_TOKENS = 16
 FOREVER = 1e9
 PATIENCE = 600.0
 
@@ -59,6 +58,9 @@ def together(times: Sequence[Sequence[float]]) -> float:
     token to the first one's last.
     """
     start, end = max(t[0] for t in times), min(t[-1] for t in times)
+    if start >= end:
+        # So few tokens that no moment had them all: the whole span, which says less than it could.
+        start, end = min(t[0] for t in times), max(t[-1] for t in times)
     inside = sum(start < moment <= end for stream in times for moment in stream)
     return inside / (end - start)
 
@@ -75,61 +77,21 @@ class RunnerLayer:
         self._runner.close()
 
     def measure(self, users: int, tokens: int) -> Speed:
-        sequences = [self._place(index, tokens) for index in range(users)]
+        sequences = drive.place(self._runner, [self._prompt] * users, tokens)
         for sequence in sequences:
-            self.prefill(sequence)
+            drive.follow(drive.prefill(self._runner, sequence))
         moved = 0
         began = time.perf_counter()
         for _ in range(tokens - 1):
-            entries = tuple(DecodeEntry(s, len(s.ids) - 1, 1, samples=True) for s in sequences)
-            moved += self._step(Batch(0, entries, ()))
+            results = drive.decode(self._runner, sequences)
+            drive.follow(results)
+            moved += sum(result.bytes for result in results)
         spent = time.perf_counter() - began
         return Speed(users * (tokens - 1) / spent, bytes_a_second=moved / spent)
 
     def prefill_speed(self, tokens: int) -> float:
         """Prompt tokens a second of one prompt of this length."""
-        prompt = (self._prompt * (tokens // len(self._prompt) + 1))[:tokens]
-        sequence = self._place(0, 1, prompt)
-        began = time.perf_counter()
-        self.prefill(sequence)
-        return tokens / (time.perf_counter() - began)
-
-    def prefill(self, sequence: EngineSequence) -> None:
-        length, most = sequence.prompt_length, self._runner.max_chunk
-        for start in range(0, length, most):
-            count = min(most, length - start)
-            chunk = Chunk(sequence, start, count, samples=start + count == length)
-            self._step(Batch(0, (), (chunk,)))
-
-    def _place(
-        self, index: int, tokens: int, prompt: Sequence[int] | None = None
-    ) -> EngineSequence:
-        ids = list(prompt or self._prompt)
-        blocks = -(-(len(ids) + tokens) // BLOCK_TOKENS)
-        sequence = EngineSequence(
-            number=index,
-            group=index,
-            prompt_length=len(ids),
-            ids=ids,
-            sampling=SamplingParams(),
-            max_tokens=tokens,
-            deadline=FOREVER,
-            queue_deadline=FOREVER,
-            arrival=index,
-            blocks=list(range(1 + index * blocks, 1 + (index + 1) * blocks)),
-            slot=index + 1,
-        )
-        self._runner.take(sequence)
-        return sequence
-
-    def _step(self, batch: Batch) -> int:
-        self._runner.launch(batch)
-        moved = 0
-        for result in self._runner.read():
-            moved += result.bytes
-            for sampled in result.sampled:
-                sampled.sequence.ids.append(sampled.id)
-        return moved
+        return measure_prefill(self._runner, tokens, 1).tokens_per_second
 
 
 class _Sink:
