@@ -21,14 +21,17 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 RUN python3 -m venv /opt/flatwake && mkdir /src
 WORKDIR /src
 
-# The CPU's library: a layer that only its own sources change, and a build that fails when they do.
+# The CPU's library: a layer that only its own sources change (CMake finds empty folders in place of
+# the others), and a build that fails when they do.
 FROM tools AS cpu-library
 ARG JOBS=2
 COPY kernels/CMakeLists.txt kernels/
 COPY kernels/include kernels/include
 COPY kernels/cpu kernels/cpu
-RUN mkdir kernels/hip kernels/emulation /libraries \
- && touch kernels/hip/CMakeLists.txt kernels/emulation/CMakeLists.txt \
+RUN mkdir /libraries \
+ && for part in $(sed -n 's/^add_subdirectory(\(.*\))/\1/p' kernels/CMakeLists.txt); do \
+      [ -d kernels/$part ] || { mkdir kernels/$part && touch kernels/$part/CMakeLists.txt; }; \
+    done \
  && cmake -S kernels -B build -G Ninja \
  && cmake --build build --parallel ${JOBS} --target flatwake_cpu \
  && cp build/cpu/libflatwake_cpu.so /libraries/
