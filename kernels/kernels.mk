@@ -13,7 +13,7 @@ SANITIZERS := address,undefined
 
 .PHONY: sanitize
 sanitize: ## Run the CPU kernels' tests under the address and undefined-behaviour sanitizers
-	$(BIN)/cmake -S kernels -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_CXX_FLAGS="-fsanitize=$(SANITIZERS) -fno-sanitize-recover=all -g1"
+	$(BIN)/cmake -S kernels -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_KERNEL_OPTIMISATION=-O1 -DCMAKE_CXX_FLAGS="-fsanitize=$(SANITIZERS) -fno-sanitize-recover=all -g1"
 	$(BIN)/cmake --build $(SANITIZED) --parallel $(BUILD_JOBS) --target flatwake_cpu
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 FLATWAKE_LIBRARY_DIR=$(SANITIZED)/cpu \
 	  $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels/test_ops.py tests/kernels/test_rows.py tests/kernels/test_sample.py tests/kernels/test_attention.py

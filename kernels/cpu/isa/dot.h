@@ -35,6 +35,13 @@ inline vi dot4(vi sum, vi w, vi x) {
   // Pairs must stay below 2^15: w is at most 63 here.
   const __m256i pairs = _mm256_maddubs_epi16((__m256i)w, (__m256i)x);
   return sum + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#elif defined(__SSE2__)
+  // Even bytes and odd ones as pairs of 16 bits.
+  const __m128i bytes = (__m128i)w, signs = (__m128i)x;
+  const __m128i even = _mm_madd_epi16(_mm_and_si128(bytes, _mm_set1_epi16(255)),
+                                      _mm_srai_epi16(_mm_slli_epi16(signs, 8), 8));
+  const __m128i odd = _mm_madd_epi16(_mm_srli_epi16(bytes, 8), _mm_srai_epi16(signs, 8));
+  return sum + (vi)even + (vi)odd;
 #else
   for (int j = 0; j < 4; ++j) sum += (w >> 8 * j & 255) * (x << (24 - 8 * j) >> 24);
   return sum;
