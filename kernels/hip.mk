@@ -15,7 +15,7 @@ emulation-sanitized: ## Run the emulated kernels under the address and undefined
 	$(BIN)/cmake --build $(SANITIZED) --target flatwake_emulation
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-	  FLATWAKE_LIBRARY_DIR=$(SANITIZED)/emulation \
+	  FLATWAKE_LIBRARY_DIR=$(abspath $(SANITIZED))/emulation \
 	  $(BIN)/python -m pytest tests/kernels/emulation -q -p no:cacheprovider --deselect tests/kernels/emulation/test_planted.py
 
 # nvcc comes from PyPI, into a folder of its own: it is a stand-in's compiler, not the project's.

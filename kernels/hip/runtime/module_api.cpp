@@ -30,16 +30,16 @@ std::string built_architectures() {
 }
 
 Dynamic::Dynamic(std::vector<const char*> names, const char* missing) {
-  std::string why;
+  std::string why;  // of the first name: the others fail alike
   for (const char* name : names) {
     library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library_) {
       name_ = name;
       return;
     }
-    why += std::string("; ") + dlerror();
+    if (why.empty()) why = dlerror();
   }
-  throw Error(FW_DEVICE, missing + (" (" + why.substr(2)) + ")");
+  throw Error(FW_DEVICE, missing + (" (" + why) + ")");
 }
 
 void* Dynamic::find(const char* name, bool required) {

@@ -131,12 +131,13 @@ if {capture}:
 ctypes.CDLL(str(backend.library.path)).fw_plan_launches(
     step.plan._handle, ctypes.byref(launches), ctypes.byref(nodes)
 )
-open({mark!r}, "w").close()
+open({log!r}, "a").write("RUNS\\n")
 for _ in range(3):
     step.plan.run()
     event = backend.event()
     event.record()
     event.wait()
+open({log!r}, "a").write("DONE\\n")
 device = backend.device
 print(json.dumps([launches.value, nodes.value, device.architecture, device.wave]))
 """
@@ -146,19 +147,17 @@ def _step(
     runtime: Path, device_file: Path, tmp_path: Path, capture: bool, architecture: str
 ) -> tuple[list[object], list[str], list[str]]:
     """(what the process printed, calls before the first run, calls of three runs)."""
-    log, mark = tmp_path / "log", tmp_path / "log.mark"
-    code = STEP.format(capture=capture, mark=str(mark)).replace(
-        "for _ in range(3):", f"open({str(log)!r}, 'a').write('RUNS\\n')\nfor _ in range(3):"
-    )
+    log = tmp_path / "log"
+    code = STEP.format(capture=capture, log=str(log))
     done = _python(
         code, FLATWAKE_HIP_RUNTIME=runtime, FLATWAKE_KFD=device_file, FAKE_HIP_LOG=log,
         FAKE_HIP_ARCHITECTURE=architecture,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = log.read_text().splitlines()
-    at = lines.index("RUNS")
+    at, end = lines.index("RUNS"), lines.index("DONE")
     printed: list[object] = json.loads(done.stdout)
-    return printed, lines[:at], lines[at + 1 :]
+    return printed, lines[:at], lines[at + 1 : end]
 
 
 @pytest.mark.parametrize("architecture", MACHINES)
