@@ -3,11 +3,14 @@
     python -m flatwake_loadtest.benchmark build/load/report.json docs/benchmarks/load.json
 
 Figures of earlier reports stay where the new one has none, each with its own date and command.
+Speeds of a machine that was busy with something else (its load before the run was above its
+cores) are left out; memory doesn't depend on that.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -36,6 +39,8 @@ def figures(report: Json) -> Json:
         }
         group.setdefault(verdict["process"], {})[verdict["wave"]] = estimate
         out.setdefault("requests", {})[verdict["wave"]] = requests
+    if _busy(report):
+        return out
     for wave in report["waves"]:
         if "join_ttft_ms" in wave:
             prompt = str(wave["join_prompt_tokens"])
@@ -43,6 +48,11 @@ def figures(report: Json) -> Json:
     for peer in report["peers"]:
         out.setdefault("peer_ratio", {})[str(peer["users"])] = round(peer["ratio"], 3)
     return out
+
+
+def _busy(report: Json) -> bool:
+    cores = re.search(r"(\d+) cores", report["machine"])
+    return cores is not None and report["load_average"][0] > int(cores.group(1))
 
 
 def update(old: Json, report: Json) -> Json:

@@ -12,7 +12,7 @@ def report(requests: int, **more: object) -> Json:
     return {
         "date": "2026-01-01",
         "commit": "abc",
-        "machine": "a machine",
+        "machine": "a machine, 2 cores, 8 GiB",
         "versions": {},
         "command": "flatwake load",
         "load_average": [0.1, 2.0],
@@ -45,3 +45,9 @@ def test_figures_of_other_runs_stay_with_their_source() -> None:
     assert second["sources"]["slope_kb_per_1000"]["date"] == "2026-01-01"
     assert second["sources"]["peer_ratio"]["date"] == "2026-02-02"
     assert second["date"] == "2026-02-02"
+
+
+def test_speeds_of_a_busy_machine_are_left_out() -> None:
+    peers = [{"users": 8, "ratio": 1.25}]
+    found = figures(report(5000, peers=peers, load_average=[2.5, 3.0]))
+    assert set(found) == {"slope_kb_per_1000", "requests"}
