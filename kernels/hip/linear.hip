@@ -93,17 +93,26 @@ DEVICE void linear(const FwLinearParams& p) {
 #if defined(FW_MATRIX)
 
 // STEPS times 32 columns from k on; all weights are asked for before the first is used.
+//
+// With one tile the tokens are asked for then, too: their latency would come after the weights'.
+// More tiles, or units that want more words of a token, have no registers for that.
 template <int W, int STEPS, int TILES, typename T>
 DEVICE void multiply_chunk(const T* const (&weight)[Matrix<W, T>::ROW_LOADS],
                            const T* const (&x)[TILES], int k,
                            float (&sums)[TILES][Matrix<W, T>::SUMS]) {
   using Unit = Matrix<W, T>;
-  Words a[STEPS][Unit::ROW_LOADS];
+  constexpr bool AHEAD = TILES == 1 && Unit::TOKEN_LOADS == 1;
+  Words a[STEPS][Unit::ROW_LOADS], ahead[AHEAD ? STEPS : 1];
   FW_UNROLL
   for (int s = 0; s < STEPS; s++)
     FW_UNROLL
     for (int i = 0; i < Unit::ROW_LOADS; i++)
       a[s][i] = stream_words(weight[i] + k + s * MATRIX_COLUMNS + Unit::row_offset(i));
+  if constexpr (AHEAD) {
+    FW_UNROLL
+    for (int s = 0; s < STEPS; s++)
+      ahead[s] = load_words(x[0] + k + s * MATRIX_COLUMNS + Unit::token_offset(0));
+  }
   FW_UNROLL
   for (int s = 0; s < STEPS; s++)
     FW_UNROLL
@@ -111,7 +120,8 @@ DEVICE void multiply_chunk(const T* const (&weight)[Matrix<W, T>::ROW_LOADS],
       Words b[Unit::TOKEN_LOADS];
       FW_UNROLL
       for (int i = 0; i < Unit::TOKEN_LOADS; i++)
-        b[i] = load_words(x[t] + k + s * MATRIX_COLUMNS + Unit::token_offset(i));
+        b[i] = AHEAD ? ahead[AHEAD ? s : 0]
+                     : load_words(x[t] + k + s * MATRIX_COLUMNS + Unit::token_offset(i));
       Unit::multiply(a[s], b, sums[t]);
     }
 }

@@ -4,16 +4,30 @@
 
 namespace fw {
 
+// Eight columns a thread at a time where rows are aligned for it, else one.
 template <int W, typename T>
 DEVICE void normalise(const T* x, T* y, uint64_t weight, int width, float eps, float offset) {
   FW_LDS(float, scratch, 1024 / 32);
+  const int whole = width % 8 ? 0 : width;
   float squares = 0;
-  for (int i = thread(); i < width; i += threads()) {
+  for (int i = thread() * 8; i < whole; i += threads() * 8) {
+    const Eight<T> values = load8(x + i);
+    FW_UNROLL
+    for (int j = 0; j < 8; j++) squares = fma(values.get(j), values.get(j), squares);
+  }
+  for (int i = whole + thread(); i < width; i += threads()) {
     const float value = widen(x[i]);
     squares = fma(value, value, squares);
   }
   const float scale = 1.0f / sqrt(block_sum<W>(squares, scratch) / width + eps);
-  for (int i = thread(); i < width; i += threads())
+  for (int i = thread() * 8; i < whole; i += threads() * 8) {
+    const Eight<T> values = load8(x + i);
+    const Eight<float> weights = load8(in<float>(weight) + i);
+    FW_UNROLL
+    for (int j = 0; j < 8; j++)
+      y[i + j] = narrow<T>(values.get(j) * scale * (weights.get(j) + offset));
+  }
+  for (int i = whole + thread(); i < width; i += threads())
     y[i] = narrow<T>(widen(x[i]) * scale * (in<float>(weight)[i] + offset));
 }
 
@@ -32,9 +46,9 @@ DEVICE void add_rms_norm(const fw_add_rms_norm_params& p) {
   const size_t at = (size_t)row * p.width;
   const T* x = in<T>(p.x) + at;
   T* residual = out<T>(p.residual) + at;
-  // Each thread reads back what it wrote itself.
   for (int i = thread(); i < p.width; i += threads())
     residual[i] = narrow<T>(widen(residual[i]) + widen(x[i]));
+  barrier();  // columns are dealt out otherwise below
   normalise<W, T>(residual, out<T>(p.y) + at, p.weight, p.width, p.eps, p.weight_offset);
 }
 
