@@ -8,14 +8,14 @@ emulation: ## Build the HIP kernels for the CPU alone (`make build` does too)
 	mkdir -p kernels/flatwake_kernels/native
 	cp $(GPU_BUILD)/emulation/libflatwake_emulation.so kernels/flatwake_kernels/native/
 
-SANITIZED := build/sanitized
+SANITIZED_EMULATION := build/sanitized-emulation
 .PHONY: emulation-sanitized
 emulation-sanitized: ## Run the emulated kernels under the address and undefined-behaviour sanitizers
-	$(BIN)/cmake -S kernels -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_SANITIZE=ON -DFLATWAKE_HIP=off > /dev/null
-	$(BIN)/cmake --build $(SANITIZED) --target flatwake_emulation
+	$(BIN)/cmake -S kernels -B $(SANITIZED_EMULATION) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_SANITIZE=ON -DFLATWAKE_HIP=off > /dev/null
+	$(BIN)/cmake --build $(SANITIZED_EMULATION) --target flatwake_emulation
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-	  FLATWAKE_LIBRARY_DIR=$(abspath $(SANITIZED))/emulation \
+	  FLATWAKE_LIBRARY_DIR=$(abspath $(SANITIZED_EMULATION))/emulation \
 	  $(BIN)/python -m pytest tests/kernels/emulation -q -p no:cacheprovider --deselect tests/kernels/emulation/test_planted.py
 
 # nvcc comes from PyPI, into a folder of its own: it is a stand-in's compiler, not the project's.

@@ -225,15 +225,22 @@ def _settings() -> dict[str, str]:
 
 
 def _numerics(config: EngineConfig, checkpoint: Checkpoint) -> tuple[Dtype, Dtype, Activations]:
-    """Types of KV and activations, and how quantised weights meet them."""
-    activations: Activations = "int8" if config.activations == "int8" else "float"
+    """Types of KV and activations, and how quantised weights meet them.
+
+    Left to us, quantised weights meet int8 activations where that is the fast path: on the CPU.
+    """
     formats = {Dtype(int(t.format)) for t in checkpoint.values() if len(t.shape) > 1}
     quantised = any(f.quantised for f in formats)
-    stored = Dtype.BF16 if Dtype.BF16 in formats else Dtype.F16 if quantised else Dtype.F32
-    if Dtype.F16 in formats and not quantised:
+    activations: Activations = "float" if config.activations == "float" else "int8"
+    if config.activations == "auto" and not (quantised and config.backend == "cpu"):
+        activations = "float"
+    stored = Dtype.F32
+    if quantised or Dtype.F16 in formats:
         stored = Dtype.F16
+    elif Dtype.BF16 in formats:
+        stored = Dtype.BF16
     host = config.backend in HOST_BACKENDS
-    dtype = Dtype.F32 if host or stored == Dtype.F32 else stored
+    dtype = Dtype.F32 if host else stored
     if config.kv_dtype != "auto":
         return KV_TYPES[config.kv_dtype], dtype, activations
     exact = config.backend == "reference" or (host and activations == "float")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -118,6 +119,9 @@ async def _work(
         await asyncio.wait({loading})
         return
     engine = await loading
+    # What the start left behind lives as long as the process; what comes now is collected soon.
+    gc.collect()
+    gc.freeze()
     service.log("ready", seconds=round(time.monotonic() - began, 3))
     if service.context_reduced:
         service.log("context reduced", level="warning", message=service.readiness()[2])

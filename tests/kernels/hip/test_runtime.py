@@ -33,7 +33,7 @@ def _missing() -> str | None:
 
 
 pytestmark = pytest.mark.skipif(
-    _missing() is not None,
+    _missing() is not None and "CI" not in os.environ,
     reason="libflatwake_hip is not built: install clang-19, lld-19, llvm-19, then `make build`",
 )
 
