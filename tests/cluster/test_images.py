@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from testcluster import images as project_images
+from testcluster import lifecycle
 from testcluster.kube import Kube, Object
 
 HARDENED = {
@@ -82,3 +83,18 @@ def test_an_image_says_what_it_is(images: dict[str, str], name: str) -> None:
     assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert config["User"] == "65532:65532"
     assert config["Entrypoint"] == ["flatwake"]
+
+
+def test_the_amd_image_says_what_a_machine_without_a_driver_lacks(
+    kube: Kube, module_namespace: str
+) -> None:
+    """It is built on a base without ROCm here: the library opens it only when it serves."""
+    lifecycle.load(kube.cluster, [project_images.build(project_images.HIP)])
+    reference = project_images.HIP.reference()
+    log = run_to_its_end(
+        kube, module_namespace, pod("hip-doctor", reference, ["flatwake", "doctor"])
+    )
+    lines = {" ".join(line.split()[1:3]): line for line in log.splitlines() if line.split()}
+    assert "usable" in lines["backend cpu"]
+    assert "the HIP runtime is missing" in lines["backend hip"]
+    assert "no /dev/kfd" in lines["amd gpu"]
