@@ -10,7 +10,7 @@ from flatwake_kernels.plan import Plan
 from flatwake_service.engine.arrays import Inputs, Outputs
 from flatwake_service.engine.interface import row_buckets
 from flatwake_service.engine.sampler import Sampler
-from flatwake_service.models.registry import Decoder
+from flatwake_service.models.decoder import Decoder
 from flatwake_service.models.workspace import Workspace
 
 SMALLEST_CHUNK = 16

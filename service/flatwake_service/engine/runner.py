@@ -26,8 +26,9 @@ from flatwake_service.engine.pool import PoolSize, available_bytes, size_pool
 from flatwake_service.engine.sampler import Sampler, read_logprobs
 from flatwake_service.engine.sequence import Sequence
 from flatwake_service.models.cache import Cache
+from flatwake_service.models.decoder import Decoder
 from flatwake_service.models.load import Loader
-from flatwake_service.models.registry import Decoder, build_decoder
+from flatwake_service.models.registry import build_decoder
 from flatwake_service.weights import Checkpoint, open_checkpoint
 
 Progress = Callable[[str, int, int], None]
@@ -47,14 +48,14 @@ class Runner:
         self.decoder = decoder
         self.kv_dtype = kv_dtype
         self.slots = config.max_sequences
-        self.recurrent = bool(decoder.cache_shape.states)
+        self.recurrent = bool(decoder.shape.cache.states)
         pool = _pool(backend, decoder, config, kv_dtype)
         self.context, self.blocks = pool.context, pool.blocks
-        cache = Cache(backend, decoder.cache_shape, kv_dtype, pool.blocks + 1, self.slots + 1)
+        cache = Cache(backend, decoder.shape.cache, kv_dtype, pool.blocks + 1, self.slots + 1)
         self._cache = cache
         decoder.bind(cache, pool.context)
-        live = min(config.vocabulary or decoder.vocabulary, decoder.vocabulary)
-        self._sampler = Sampler(backend, self.slots, decoder.vocabulary, live)
+        live = min(config.vocabulary or decoder.shape.vocabulary, decoder.shape.vocabulary)
+        self._sampler = Sampler(backend, self.slots, decoder.shape.vocabulary, live)
         table = -(-pool.context // BLOCK_TOKENS)
         most = row_buckets(config.max_sequences)[-1]
         self._decode = Port(
@@ -146,7 +147,7 @@ class Runner:
             yield self._result(self._prefill, (chunk,), began)
 
     def kv_touched_bytes(self) -> int:
-        return len(self._touched) * self.decoder.cache_shape.block_bytes(self.kv_dtype)
+        return len(self._touched) * self.decoder.shape.cache.block_bytes(self.kv_dtype)
 
     def device_bytes(self) -> int:
         return self.backend.memory().allocated
@@ -183,7 +184,7 @@ class Runner:
 
     def _moved(self, entries: tuple[DecodeEntry | Chunk, ...]) -> int:
         """Bytes that the part had to move: weights once, KV read and written, state both ways."""
-        shape = self.decoder.cache_shape
+        shape = self.decoder.shape.cache
         position = shape.block_bytes(self.kv_dtype) // BLOCK_TOKENS
         total = self.decoder.step_bytes
         for entry in entries:
@@ -248,10 +249,10 @@ def _numerics(config: EngineConfig, checkpoint: Checkpoint) -> tuple[Dtype, Dtyp
 
 
 def _pool(backend: Backend, decoder: Decoder, config: EngineConfig, kv_dtype: Dtype) -> PoolSize:
-    context = min(config.context_length or decoder.context, decoder.context)
+    context = min(config.context_length or decoder.shape.context, decoder.shape.context)
     host = config.backend in HOST_BACKENDS
     return size_pool(
-        decoder.cache_shape,
+        decoder.shape.cache,
         kv_dtype,
         context=context,
         sequences=config.max_sequences,

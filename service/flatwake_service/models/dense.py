@@ -10,8 +10,9 @@ from flatwake_kernels.declaration import LinearHandle
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.plan import Plan
 
-from flatwake_service.models.cache import Cache, CacheShape
+from flatwake_service.models.cache import CacheShape
 from flatwake_service.models.config import DenseConfig, read_config
+from flatwake_service.models.decoder import Decoder, Shape
 from flatwake_service.models.layers import FeedForward, Head, Norm, attend
 from flatwake_service.models.load import Loader
 from flatwake_service.models.rows import Rows
@@ -66,58 +67,32 @@ class Layer:
     ffn: FeedForward
 
 
-class DenseDecoder:
-    """A dense model's weights on a backend, and its steps as calls on ops.
-
-    `dtype` is the activations'. A cache is bound before anything is recorded.
-    """
+class DenseDecoder(Decoder):
+    """A dense model: attention and feed-forward in every layer."""
 
     def __init__(self, loader: Loader, dtype: Dtype) -> None:
-        checkpoint = loader.checkpoint
-        self.config = config = read_config(checkpoint)
-        self.dtype = dtype
-        self.vocabulary = config.vocabulary
-        self.context = config.context
-        self.cache_shape = CacheShape(config.layers, config.kv_heads, config.head_dim)
-        self._names = GGUF if checkpoint.kind == "gguf" else HUGGINGFACE
-        self._embedding = loader.linear(
-            [f"{self._names.embedding}.weight"], [config.vocabulary], config.hidden
-        )
-        self._layers = [_load_layer(loader, config, self._names, i) for i in range(config.layers)]
-        head = self._embedding
+        self.config = config = read_config(loader.checkpoint)
+        names = GGUF if loader.checkpoint.kind == "gguf" else HUGGINGFACE
+        table = ([config.vocabulary], config.hidden)
+        embedding = head = loader.linear([f"{names.embedding}.weight"], *table)
+        self._weights = [_load_layer(loader, config, names, i) for i in range(config.layers)]
         if not config.tied:
-            head = loader.linear([f"{self._names.head}.weight"], [config.vocabulary], config.hidden)
-        norm = loader.vector(f"{self._names.norm}.weight", config.hidden)
-        self._head = Head(Norm(norm, config.eps), head)
-        # A step reads one row a token of an embedding that isn't the head as well.
-        self.step_bytes = loader.linear_bytes - (0 if config.tied else self._embedding.bytes)
-        self._loader = loader
-        self._cache: Cache | None = None
-        self._rope = loader.upload(config.rope.table(1))
+            head = loader.linear([f"{names.head}.weight"], *table)
+        norm = loader.vector(f"{names.norm}.weight", config.hidden)
+        shape = Shape(
+            vocabulary=config.vocabulary,
+            context=config.context,
+            hidden=config.hidden,
+            cache=CacheShape(config.layers, config.kv_heads, config.head_dim),
+            rope=config.rope,
+        )
+        super().__init__(loader, dtype, shape, embedding, Head(Norm(norm, config.eps), head))
 
-    def bind(self, cache: Cache, context: int) -> None:
-        """Record over this cache from now on; positions stay below `context`."""
-        self._cache = cache
-        self._rope = self._loader.upload(self.config.rope.table(context))
-
-    def decode(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer:
-        """One step of each row. Returns the last layer's output, [rows, hidden]."""
-        return self._body(plan, rows, space, prefill=False)
-
-    def prefill(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer:
-        """A chunk of one sequence. Returns the last layer's output, [rows, hidden]."""
-        return self._body(plan, rows, space, prefill=True)
-
-    def logits(self, plan: Plan, hidden: Buffer, rows: Rows, space: Workspace) -> Buffer:
-        """float32 logits of each sequence's sample row, [sequences, vocabulary]."""
-        return self._head.apply(plan, hidden, rows, space)
-
-    def _body(self, plan: Plan, rows: Rows, space: Workspace, *, prefill: bool) -> Buffer:
-        config, live = self.config, rows.live
-        hidden = space.get("hidden", rows.rows, config.hidden, dtype=self.dtype)
-        normed = space.get("normed", rows.rows, config.hidden, dtype=self.dtype)
-        plan.add(ops.Embedding(y=hidden, row_id=rows.row_id, live=live, table=self._embedding))
-        for index, layer in enumerate(self._layers):
+    def _layers(
+        self, plan: Plan, hidden: Buffer, rows: Rows, space: Workspace, *, prefill: bool
+    ) -> None:
+        normed = space.get("normed", *hidden.shape, dtype=self.dtype)
+        for index, layer in enumerate(self._weights):
             layer.norm.apply(plan, hidden, normed, rows)
             mixed = self._attention(plan, rows, space, layer, index, normed, prefill=prefill)
             plan.add(
@@ -127,18 +102,16 @@ class DenseDecoder:
                     weight=layer.output,
                     bias=layer.output_bias,
                     residual=hidden,
-                    live=live,
+                    live=rows.live,
                 )
             )
             layer.ffn.apply(plan, hidden, rows, space)
-        return hidden
 
     def _attention(
         self, plan: Plan, rows: Rows, space: Workspace, layer: Layer, index: int, x: Buffer,
         *, prefill: bool,
     ) -> Buffer:  # fmt: skip
         config, count, dtype = self.config, rows.rows, self.dtype
-        assert self._cache is not None, "a cache is bound first"
         kv = self._cache.kv[index]
         q_size, kv_size = config.heads * config.head_dim, config.kv_heads * config.head_dim
         packed = space.get("qkv", count, q_size + 2 * kv_size, dtype=dtype)

@@ -12,7 +12,8 @@ from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.plan import Plan
 from numpy.typing import NDArray
 
-from flatwake_service.models.cache import Cache, CacheShape
+from flatwake_service.models.cache import CacheShape
+from flatwake_service.models.decoder import Decoder, Shape
 from flatwake_service.models.delta_net import DeltaNet
 from flatwake_service.models.gated_attention import GatedAttention, queries_then_gates
 from flatwake_service.models.hybrid_config import HybridConfig, read_config
@@ -89,53 +90,32 @@ class Layer:
     ffn: FeedForward
 
 
-class Qwen35Decoder:
-    """A Qwen3.5 model's weights on a backend, and its steps as calls on ops. See DenseDecoder."""
+class Qwen35Decoder(Decoder):
+    """A Qwen3.5 model: what mixes positions is attention in some layers, GDN in the others."""
 
     def __init__(self, loader: Loader, dtype: Dtype) -> None:
         self.config = config = read_config(loader.checkpoint)
-        self.dtype = dtype
-        self.vocabulary = config.vocabulary
-        self.context = config.context
-        self.cache_shape = _cache_shape(config)
         names = _names(loader.checkpoint)
-        table = ([names.embedding], [config.vocabulary], config.hidden)
-        self._embedding = loader.linear(*table)
+        table = ([config.vocabulary], config.hidden)
+        embedding = head = loader.linear([names.embedding], *table)
         weights = _Weights(loader, config, names)
-        self._layers = [weights.layer(i) for i in range(len(config.full))]
-        head = self._embedding
+        self._weights = [weights.layer(i) for i in range(len(config.full))]
         if not config.tied:
-            head = loader.linear([names.head], [config.vocabulary], config.hidden)
-        self._head = Head(weights.norm(names.norm), head)
-        # A step reads one row a token of an embedding that isn't the head as well.
-        self.step_bytes = loader.linear_bytes - (0 if config.tied else self._embedding.bytes)
-        self._loader = loader
-        self._cache: Cache | None = None
-        self._rope = loader.upload(config.rope.table(1))
+            head = loader.linear([names.head], *table)
+        shape = Shape(
+            vocabulary=config.vocabulary,
+            context=config.context,
+            hidden=config.hidden,
+            cache=_cache_shape(config),
+            rope=config.rope,
+        )
+        super().__init__(loader, dtype, shape, embedding, Head(weights.norm(names.norm), head))
 
-    def bind(self, cache: Cache, context: int) -> None:
-        """Record over this cache from now on; positions stay below `context`."""
-        self._cache = cache
-        self._rope = self._loader.upload(self.config.rope.table(context))
-
-    def decode(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer:
-        """One step of each row. Returns the last layer's output, [rows, hidden]."""
-        return self._body(plan, rows, space, prefill=False)
-
-    def prefill(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer:
-        """A chunk of one sequence. Returns the last layer's output, [rows, hidden]."""
-        return self._body(plan, rows, space, prefill=True)
-
-    def logits(self, plan: Plan, hidden: Buffer, rows: Rows, space: Workspace) -> Buffer:
-        """float32 logits of each sequence's sample row, [sequences, vocabulary]."""
-        return self._head.apply(plan, hidden, rows, space)
-
-    def _body(self, plan: Plan, rows: Rows, space: Workspace, *, prefill: bool) -> Buffer:
-        hidden = space.get("hidden", rows.rows, self.config.hidden, dtype=self.dtype)
-        normed = space.get("normed", rows.rows, self.config.hidden, dtype=self.dtype)
-        plan.add(ops.Embedding(y=hidden, row_id=rows.row_id, live=rows.live, table=self._embedding))
-        assert self._cache is not None, "a cache is bound first"
-        for layer in self._layers:
+    def _layers(
+        self, plan: Plan, hidden: Buffer, rows: Rows, space: Workspace, *, prefill: bool
+    ) -> None:
+        normed = space.get("normed", *hidden.shape, dtype=self.dtype)
+        for layer in self._weights:
             layer.norm.apply(plan, hidden, normed, rows)
             mixed = layer.mixer.apply(
                 plan, normed, rows, space, self._cache, self._rope, prefill=prefill
@@ -146,7 +126,6 @@ class Qwen35Decoder:
                 )
             )
             layer.ffn.apply(plan, hidden, rows, space)
-        return hidden
 
 
 def _names(checkpoint: Checkpoint) -> Names:

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.dtype import Dtype
-from flatwake_kernels.plan import Plan
 
 from flatwake_service.errors import UnsupportedModel
-from flatwake_service.models.cache import Cache, CacheShape
+from flatwake_service.models.decoder import Decoder
 from flatwake_service.models.dense import DenseDecoder
 from flatwake_service.models.load import Loader
 from flatwake_service.models.qwen3_5 import Qwen35Decoder
-from flatwake_service.models.rows import Rows
-from flatwake_service.models.workspace import Workspace
-
-
-class Decoder(Protocol):
-    """A model's steps as calls on ops.
-
-    `step_bytes` of weights are read by a decode step. `context` is the checkpoint's own.
-    """
-
-    vocabulary: int
-    context: int
-    step_bytes: int
-    dtype: Dtype
-    cache_shape: CacheShape
-
-    def bind(self, cache: Cache, context: int) -> None: ...
-
-    def decode(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer: ...
-
-    def prefill(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer: ...
-
-    def logits(self, plan: Plan, hidden: Buffer, rows: Rows, space: Workspace) -> Buffer: ...
-
 
 DECODERS: dict[str, Callable[[Loader, Dtype], Decoder]] = {
     # Hugging Face's names
