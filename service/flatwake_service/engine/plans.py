@@ -76,5 +76,6 @@ class Plans:
             self._sampler.record(plan, logits, rows, port.outputs)
         return plan
 
-    def all(self) -> list[Plan]:
-        return [*self.chunk.values(), self.head, *self.decode.values()]
+    def all(self) -> list[tuple[int, Plan]]:
+        """Each plan with the rows of its bucket; the head's one row belongs to a chunk."""
+        return [*self.chunk.items(), (SMALLEST_CHUNK, self.head), *self.decode.items()]

@@ -19,6 +19,7 @@ from flatwake_service.engine.arrays import Inputs, Outputs, Span
 from flatwake_service.engine.bandwidth import measure_bandwidth
 from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sampled
 from flatwake_service.engine.config import EngineConfig
+from flatwake_service.engine.graphs import wants_graph
 from flatwake_service.engine.interface import row_buckets
 from flatwake_service.engine.messages import Device as MessageDevice
 from flatwake_service.engine.plans import Plans, Port, chunk_buckets
@@ -72,7 +73,8 @@ class Runner:
         self.model_bytes = decoder.step_bytes
         self.graph_replays = 0
         self.graph_captures = 0
-        self._graphs = False
+        self._policy = config.graphs
+        self._captured: set[int] = set()
         self._batch: Batch | None = None
         self._launched = 0.0
         self._touched: set[int] = set()
@@ -91,20 +93,19 @@ class Runner:
         """float32 [count, vocabulary] of the entries of the part that was read last."""
         return self.plans.logits.head(count).read()
 
-    def warm(self, *, graphs: bool, progress: Progress) -> None:
-        """Run every plan once on padding alone, and capture it where graphs are wanted."""
-        self._decode.inputs.fill([])
-        self._decode.inputs.upload()
-        self._prefill.inputs.fill([])
-        self._prefill.inputs.upload()
+    def warm(self, progress: Progress) -> None:
+        """Run every plan once on padding alone, and capture those that the policy wants."""
+        for port in (self._decode, self._prefill):
+            port.inputs.fill([])
+            port.inputs.upload()
         plans = self.plans.all()
-        for done, plan in enumerate(plans):
+        for done, (rows, plan) in enumerate(plans):
             progress("warming", done, len(plans))
             plan.run()
-            if graphs:
+            if wants_graph(self._policy, self.backend.name, self.device.architecture, rows):
                 plan.capture()
-                self.graph_captures += 1
-        self._graphs = graphs
+                self._captured.add(id(plan))
+        self.graph_captures = len(self._captured)
         self._event.record()
         self._event.wait()
         progress("warming", len(plans), len(plans))
@@ -157,7 +158,7 @@ class Runner:
 
     def _run(self, plan: Plan) -> None:
         plan.run()
-        self.graph_replays += self._graphs
+        self.graph_replays += id(plan) in self._captured
 
     def _start(self, port: Port, spans: list[Span]) -> None:
         for span in spans:
@@ -215,7 +216,7 @@ def open_runner(config: EngineConfig, progress: Progress, heartbeat: int = 0) ->
     )
     decoder = build_decoder(loader, dtype)
     runner = Runner(backend, decoder, config, kv_dtype)
-    runner.warm(graphs=config.graphs != "off", progress=progress)
+    runner.warm(progress)
     return runner
 
 
