@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 from flatwake_service.manifest import load
 from flatwake_service.weights.fetch import fetch
+
+# A shell starts background jobs with SIGINT ignored, and whatever they start inherits that: tests
+# that press Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "smollm2.yaml"
 
