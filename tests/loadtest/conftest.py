@@ -1,32 +1,16 @@
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
 # pytest's importlib mode adds no folder to the path; the helpers beside the tests are wanted here.
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
-Start = Callable[..., str]
-
-
-@contextmanager
-def fake_server(*flags: str) -> Iterator[str]:
-    """The address of a fake server with these flags, in a process of its own."""
-    command = [sys.executable, str(HERE / "fake_server.py"), *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            port = json.loads(process.stdout.readline())["port"]
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
+from fake_servers import Start, fake_server
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from conftest import Start
+from fake_servers import Start
 from flatwake_loadtest.memory import Sample, Sampler, from_metrics, from_proc, series
 from flatwake_loadtest.metrics import Scrape
 from flatwake_loadtest.prompts import fixed

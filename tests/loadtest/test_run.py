@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import Start, fake_server
+from fake_servers import Start, fake_server
 from flatwake_loadtest.stream import Json
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import Start
+from fake_servers import Start
 from flatwake_loadtest.errors import LoadError
 from flatwake_loadtest.served import served
 

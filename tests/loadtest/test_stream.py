@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from conftest import Start
+from fake_servers import Start
 from flatwake_loadtest.metrics import Scrape
 from flatwake_loadtest.prompts import fixed
 from flatwake_loadtest.stream import Client, Json
