@@ -32,7 +32,7 @@ PACKAGES = {
         "uvicorn",
         "uvloop",
     ),
-    "operator": ("kopf", "kubernetes"),
+    "operator": ("kopf", "httpx"),
     "loadtest": ("locust", "plotly"),
     "verify": ("torch", "transformers"),
 }
