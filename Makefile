@@ -41,6 +41,7 @@ test-amd: $(VENV)/.dev
 
 # Tests look at AMD's library too, wherever a compiler for it is installed.
 test-python: HIP = auto
+test-python: EMULATION = on
 .PHONY: test-python
 test-python: $(VENV)/.dev build
 	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST)

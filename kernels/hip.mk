@@ -2,8 +2,8 @@
 GPU_BUILD := build/gpu
 
 .PHONY: emulation
-emulation: ## Build the HIP kernels for the CPU alone (`make build` does too)
-	$(BIN)/cmake -S kernels -B $(GPU_BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja > /dev/null
+emulation: ## Build the HIP kernels for the CPU alone (`make test` does too)
+	$(BIN)/cmake -S kernels -B $(GPU_BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_EMULATION=on > /dev/null
 	$(BIN)/cmake --build $(GPU_BUILD) --target flatwake_emulation
 	mkdir -p kernels/flatwake_kernels/native
 	cp $(GPU_BUILD)/emulation/libflatwake_emulation.so kernels/flatwake_kernels/native/
@@ -11,7 +11,7 @@ emulation: ## Build the HIP kernels for the CPU alone (`make build` does too)
 SANITIZED_EMULATION := build/sanitized-emulation
 .PHONY: emulation-sanitized
 emulation-sanitized: ## Run the emulated kernels under the address and undefined-behaviour sanitizers
-	$(BIN)/cmake -S kernels -B $(SANITIZED_EMULATION) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_SANITIZE=ON -DFLATWAKE_HIP=off > /dev/null
+	$(BIN)/cmake -S kernels -B $(SANITIZED_EMULATION) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_SANITIZE=ON -DFLATWAKE_EMULATION=on -DFLATWAKE_HIP=off > /dev/null
 	$(BIN)/cmake --build $(SANITIZED_EMULATION) --target flatwake_emulation
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \

@@ -5,10 +5,11 @@ BUILD_JOBS ?= 2
 # AMD's library takes minutes for nine architectures: a checkout asks for it, a `pip install` on a
 # machine with a compiler for it does not have to.
 HIP ?= off
+EMULATION ?= off
 
 .PHONY: build
-build: ## Build the native kernel libraries into the package (HIP=on: AMD's, too)
-	@$(BIN)/cmake -S kernels -B $(BUILD_NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_HIP=$(HIP) $(CMAKE_OPTIONS) > /dev/null
+build: ## Build the native kernel libraries into the package (HIP=on: AMD's; EMULATION=on)
+	@$(BIN)/cmake -S kernels -B $(BUILD_NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_HIP=$(HIP) -DFLATWAKE_EMULATION=$(EMULATION) $(CMAKE_OPTIONS) > /dev/null
 	@$(BIN)/cmake --build $(BUILD_NATIVE) --parallel $(BUILD_JOBS)
 	$(BIN)/cmake --install $(BUILD_NATIVE) --prefix kernels > /dev/null
 

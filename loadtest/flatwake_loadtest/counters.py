@@ -42,9 +42,9 @@ def _requests(played: Played, before: Scrape, after: Scrape) -> Check:
         ]
     else:
         # An answer may end before its cancellation arrives, and a request that is withdrawn
-        # before it was read is none.
-        total, most = sum(theirs.values()), sum(ours.values())
-        least = most - played.totals.unseen
+        # before it was read is none. A user who is stopped while sending counts it nowhere.
+        total, seen = sum(theirs.values()), sum(ours.values())
+        least, most = seen - played.totals.unseen, seen + played.wave.users
         if not least <= total <= most:
             wrong.append(f"client {least} to {most} requests, server {total:.0f}")
     right = f"{sum(ours.values())} requests: {_words(ours)}"
