@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from testcluster import users
 from testcluster.hub import Hub
 from testcluster.kube import Kube
@@ -15,11 +14,6 @@ USERS = 8
 TOKENS = 400
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="known fault: a draining server closes an idle connection while a client that keeps it "
-    "sends its next request; seen once in five runs, on a busy machine",
-)
 def test_a_rolling_update_fails_no_request_and_cuts_no_stream(
     cluster: Cluster, kube: Kube, release: str, hub: Hub, namespace: str
 ) -> None:
