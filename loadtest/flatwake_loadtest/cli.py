@@ -6,16 +6,17 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from . import bounds, compare, prompts, session
+from .engine import Engine
 from .errors import LoadError
-from .menu import KINDS, Order
-from .plan import Kind, Plan
+from .menu import KINDS, Order, kinds
+from .plan import STRIKES, Plan
 from .probe import Probed, probe
 from .progress import Progress, summary
 from .report import Outcome, build
@@ -25,6 +26,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 _TARGETS = "Address of a server, or a manifest; with --compare the old report and the new one."
 _PROFILE = f"{', '.join(prompts.PROFILES)}; chat by default, endurance with --short."
+_WAVES = (
+    f"Which of {', '.join(KINDS)}; all is all of them. Besides {' and '.join(STRIKES)}, which "
+    "strike the engine and want somebody who starts the server again."
+)
 _OUT = Path("build/load")
 
 
@@ -33,7 +38,7 @@ def load(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=_TARGETS)],
     short: Annotated[bool, typer.Option("--short", help="Everything once and briefly.")] = False,
     users: Annotated[str, typer.Option(help="Users of the steady waves.")] = "1,4,8",
-    waves: Annotated[str, typer.Option(help=f"Which of {', '.join(KINDS)}.")] = "all",
+    waves: Annotated[str, typer.Option(help=_WAVES)] = "all",
     profile: Annotated[str | None, typer.Option(help=_PROFILE)] = None,
     replay: Annotated[Path | None, typer.Option(help="Ask these prompts (JSON lines).")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of each steady part.")] = None,
@@ -63,7 +68,7 @@ def load(
         order = Order(
             short=short,
             users=_numbers(users),
-            kinds=KINDS if waves == "all" else cast("tuple[Kind, ...]", tuple(waves.split(","))),
+            kinds=kinds(waves),
             profile=profile,
             seconds=seconds,
             requests=requests,
@@ -73,8 +78,10 @@ def load(
         )
         recorded = _recorded(replay)
         _make(out)
-        with served(targets[0], out / "server.log") as place:
+        with served(targets[0], out / "server.log", restart=order.strikes) as place:
             probed = [probe("ours", place.url, api_key=api_key, model=model, queue=place.queue)]
+            if order.strikes:
+                Engine.find(place.url, api_key)  # before the run: a wave can't be made up for
             if peer:
                 probed.append(probe("peer", peer, api_key=api_key))
             outcome = _run(console, order, probed, seed, recorded)

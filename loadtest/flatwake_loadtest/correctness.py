@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from .checks import Check, State, check
+from .plan import STRIKES
 from .record import Played
 from .stream import UNFIT, Answer
 from .words import codeword
+
+_FALL = 1.0  # seconds in which readiness must fall once the engine is dead
 
 
 def checks(played: Played, seed: int) -> list[Check]:
@@ -18,6 +21,8 @@ def checks(played: Played, seed: int) -> list[Check]:
         found.append(_burst(played))
     if played.wave.kind == "faults":
         found.append(_refusals(played))
+    if played.wave.kind in STRIKES:
+        found += _struck(played)
     return found
 
 
@@ -31,7 +36,7 @@ def _served(played: Played) -> Check:
     wrong = [
         f"{answer.outcome} (status {answer.status}): {answer.error or 'no reason given'}"
         for answer in played.answers
-        if answer.outcome not in fine and answer.tag not in UNFIT
+        if answer.outcome not in fine and answer.tag not in (*UNFIT, "struck")
     ]
     right = f"{played.totals.requests} requests"
     required = not played.wave.reported
@@ -118,3 +123,26 @@ def _burst(played: Played) -> Check:
         wrong.append(f"{served} of {played.wave.users} users were served in the end")
     right = f"{len(refused)} refusals, all {served} users served in the end"
     return check(about, played.wave.name, wrong, right)
+
+
+def _struck(played: Played) -> list[Check]:
+    """A dead engine ends every stream with an error event, readiness falls, the server returns."""
+    wrong = [
+        f"{answer.outcome}: {answer.error or 'the stream ended without a word'}"
+        for answer in played.tagged("struck")
+        if answer.outcome != "error"
+    ]
+    struck = len(played.tagged("struck"))
+    fell, away = played.told.get("fell_seconds"), played.told.get("away_seconds")
+    late = []
+    if fell is None:
+        late.append("the server went on saying that it is ready")
+    elif played.wave.kind == "kill" and fell > _FALL:
+        late.append(f"the server called itself ready for {fell:.1f} s more, at most 1 s is right")
+    gone = [] if away is not None else ["nobody started it again, or it didn't become ready"]
+    name = played.wave.name
+    return [
+        check("a dead engine's streams end with an error", name, wrong, f"{struck} streams"),
+        check("a dead engine's server isn't ready", name, late, f"after {fell or 0:.2f} s"),
+        check("the server returns", name, gone, f"ready {away or 0:.1f} s after its last stream"),
+    ]

@@ -86,8 +86,15 @@ def of(played: Played) -> Figures:
         gap=gap,
         request=request,
         lag=played.lag,
-        more=_MORE[wave.kind](played) if wave.kind in _MORE else {},
+        more=_more(played),
     )
+
+
+def _more(played: Played) -> Json:
+    """What only this kind of wave has, and the way of the tokens where the server stamps them."""
+    kind, delay = played.wave.kind, played.totals.delay
+    more = _MORE[kind](played) if kind in _MORE else {}
+    return more | ({"token_delay": delay.as_json()} if delay.count else {})
 
 
 Windows = list[tuple[float, float]]
@@ -195,9 +202,16 @@ def _burst(played: Played) -> Json:
     return {"refused": len(refused), "retry_after": waits}
 
 
+def _struck(played: Played) -> Json:
+    """Seconds from the blow until the server no longer said that it was ready, and until it did."""
+    return dict(played.told)
+
+
 _MORE: dict[Kind, Callable[[Played], Json]] = {
     "rising": _rising,
     "join": _join,
     "depth": _depth,
     "burst": _burst,
+    "kill": _struck,
+    "hang": _struck,
 }

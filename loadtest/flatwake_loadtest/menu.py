@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import cast, get_args
 
 from .errors import LoadError
-from .plan import Kind, Target, Wave
+from .plan import STRIKES, Kind, Target, Wave
 from .prompts import PROFILES
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+NAMES: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[Kind, ...] = tuple(kind for kind in NAMES if kind not in STRIKES)
 _QUEUE = 64  # the manifest's default for limits.queue, which no endpoint tells
 
 
@@ -32,9 +33,14 @@ class Order:
             raise LoadError(f"no profile {self.profile}; there are {', '.join(PROFILES)}")
         if not self.users or min(self.users) < 1:
             raise LoadError("users are numbers from 1 up, as in --users 1,4,8")
-        unknown = set(self.kinds) - set(KINDS)
+        unknown = set(self.kinds) - set(NAMES)
         if unknown:
-            raise LoadError(f"no wave {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+            raise LoadError(f"no wave {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+
+    @property
+    def strikes(self) -> bool:
+        """Whether the server will be harmed, and so has to be started again."""
+        return not set(STRIKES).isdisjoint(self.kinds)
 
     def waves(self, target: Target, peer: str | None = None) -> tuple[Wave, ...]:
         """The waves in their order; with a peer the steady ones are played in turns."""
@@ -57,6 +63,7 @@ class Order:
             Wave("burst", "burst beyond the queue", self._crowd(target), answer=4),
             Wave("disconnect", "disconnects", 8, seconds=seconds, profile=profile),
             Wave("faults", "faults among users", 4, requests=24, answer=32),
+            *strikes(answer=64),
             *endurance(self.requests or 400, self._minutes(10.0), self.runs or 2),
         ]
 
@@ -76,6 +83,7 @@ class Order:
             Wave("burst", "burst beyond the queue", self._crowd(target), answer=2),
             Wave("disconnect", "disconnects", 4, seconds=seconds, profile=profile),
             Wave("faults", "faults among users", 4, requests=12, answer=16),
+            *strikes(answer=16),
             *endurance(self.requests or 48, self._minutes(0.2), self.runs or 1),
         ]
 
@@ -100,6 +108,22 @@ def steady(users: tuple[int, ...], seconds: float, profile: str) -> list[Wave]:
 def climb(name: str, counts: tuple[int, ...], seconds: float, profile: str = "stream") -> Wave:
     """Each of these numbers of users in turn, for so many seconds each."""
     return Wave("rising", name, max(counts), counts=counts, seconds=seconds, profile=profile)
+
+
+def strikes(answer: int) -> list[Wave]:
+    """The engine is killed, or stopped without a word, under four streaming users."""
+    return [
+        Wave("kill", "engine killed", 4, answer=answer),
+        Wave("hang", "engine hung", 4, answer=answer),
+    ]
+
+
+def kinds(text: str) -> tuple[Kind, ...]:
+    """What --waves says: names with commas between; `all` is every one that harms nothing."""
+    out: list[Kind] = []
+    for name in text.split(","):
+        out += KINDS if name == "all" else cast("tuple[Kind, ...]", (name,))
+    return tuple(out)
 
 
 def endurance(requests: int, minutes: float, runs: int, users: int = 4) -> list[Wave]:

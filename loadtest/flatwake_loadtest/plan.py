@@ -9,8 +9,20 @@ from .prompts import PROFILES, Profile, Prompt, Words
 from .stream import Json
 
 Kind = Literal[
-    "steady", "correctness", "join", "depth", "rising", "burst", "disconnect", "faults", "endurance"
+    "steady",
+    "correctness",
+    "join",
+    "depth",
+    "rising",
+    "burst",
+    "disconnect",
+    "faults",
+    "endurance",
+    "kill",
+    "hang",
 ]
+STRIKES: tuple[Kind, ...] = ("kill", "hang")
+"""Waves that harm the server: they are played only when they are named."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from .engine import LOCAL
 from .errors import LoadError
 from .metrics import Scrape
 from .plan import Target
@@ -16,7 +17,6 @@ from .prompts import Prompt, Words, fixed
 from .stream import Answer, Client, Json
 
 _FEW, _MANY = 16, 128  # words
-_LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _takes(client: Client, target: Target, prompt: Prompt, **extra: bool) -> Ans
 
 def _processes(url: str, status: Json) -> dict[str, int]:
     """The server's processes, if they are this machine's: /proc is read for what /metrics lacks."""
-    if urlsplit(url).hostname not in _LOCAL:
+    if urlsplit(url).hostname not in LOCAL:
         return {}
     pids = status.get("pids") or {}
     return {name: pid for name, pid in pids.items() if pid and _ours(int(pid))}

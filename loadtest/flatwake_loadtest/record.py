@@ -41,6 +41,7 @@ class Played:
     answers: list[Answer] = field(default_factory=list)
     totals: Totals = field(default_factory=Totals)
     rests: dict[str, Rest] = field(default_factory=dict)
+    told: dict[str, float | None] = field(default_factory=dict)
     lag: float = 0.0  # seconds that the client came late to its own turn, on average
 
     def add(self, answer: Answer) -> None:
@@ -89,6 +90,8 @@ class Record:
         elif kind == "mark":
             played = self.waves[event.pop("wave")]
             played.marks.append(Mark(**event))
+        elif kind == "told":
+            self.waves[event["wave"]].told.update(event["figures"])
         elif kind == "lag":
             self.waves[event["wave"]].lag = event["mean"]
         elif kind == "rest":

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 from flatwake_service.manifest import ManifestError
 from flatwake_service.manifest import load as load_manifest
 
+from .engine import ready
 from .errors import LoadError
 from .stream import Client
 
@@ -32,8 +34,11 @@ class Place:
 
 
 @contextmanager
-def served(target: str, log: Path) -> Iterator[Place]:
-    """What is to be loaded; a server started here writes to `log` and ends with the block."""
+def served(target: str, log: Path, restart: bool = False) -> Iterator[Place]:
+    """What is to be loaded; a server started here writes to `log` and ends with the block.
+
+    With `restart` one that was started here is started again whenever it ends, as a kubelet would.
+    """
     if "://" in target:
         yield Place(target)
         return
@@ -46,34 +51,59 @@ def served(target: str, log: Path) -> Iterator[Place]:
         raise LoadError(str(error)) from error
     url = f"http://127.0.0.1:{server.spec.endpoint.port}"
     place = Place(url, server.spec.limits.queue)
-    if _ready(url):
+    if ready(url):
         yield place
         return
-    command = [str(Path(sys.executable).with_name("flatwake")), "up", target]
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said) as process:
-        try:
-            _wait(url, process, log)
-            yield place
-        finally:
-            process.send_signal(signal.SIGINT)  # drains, without the wait for a router
+    with Server([str(Path(sys.executable).with_name("flatwake")), "up", target], log) as started:
+        _wait(url, started, log)
+        if restart:
+            started.keep()
+        yield place
 
 
-def _ready(url: str) -> bool:
-    try:
-        with Client(url, timeout=5) as client:
-            return client.get("/ready")[0] == 200
-    except (OSError, http.client.HTTPException):
-        return False
+class Server:
+    """A server's command as a child, which is asked to drain when the block ends."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._command = command
+        self._said = log.open("wb")
+        self._leaving = threading.Event()
+        self._keeper: threading.Thread | None = None
+        self.process = self._start()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leaving.set()
+        if self._keeper is not None:
+            self._keeper.join()
+        self.process.send_signal(signal.SIGINT)  # drains, without the wait for a router
+        self.process.wait()
+        self._said.close()
+
+    def keep(self) -> None:
+        """Starts it again whenever it ends, from now on."""
+        self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._keeper.start()
+
+    def _keep(self) -> None:
+        while not self._leaving.wait(_POLL):
+            if self.process.poll() is not None:
+                self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, stdout=self._said, stderr=self._said)
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(url: str, server: Server, log: Path) -> None:
     """Until it is ready, for as long as it makes progress."""
     seen, since = None, time.monotonic()
-    while not _ready(url):
-        if process.poll() is not None:
+    while not ready(url):
+        if server.process.poll() is not None:
             last = log.read_text(errors="replace").strip().splitlines()[-1:]
-            code = process.returncode
+            code = server.process.returncode
             raise LoadError(f"the server ended with {code} before it was ready: {''.join(last)}")
         progress = _progress(url)
         if progress != seen:

@@ -87,6 +87,10 @@ class Stage:
         at = time.monotonic()
         self.emit({"event": "mark", "wave": self.wave.name, "phase": phase, "at": at, **more})
 
+    def tell(self, **figures: float | None) -> None:
+        """Says what the wave itself has measured; None is what didn't happen."""
+        self.emit({"event": "told", "wave": self.wave.name, "figures": figures})
+
     def fill(self, users: int) -> None:
         """So many users from now on: new ones are let in, or the last ones leave."""
         expected = self.entered + max(users - self.present, 0)

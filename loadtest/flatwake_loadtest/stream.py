@@ -21,6 +21,7 @@ Json = dict[str, Any]  # a body as JSON gives it: only the fields that are read 
 # Tags of requests that no server can serve: to refuse them is right.
 UNFIT = ("malformed", "oversized")
 _RECEIVE = 65536
+_TRACE = b": stamp "
 _NO_ANSWER = (OSError, http.client.HTTPException)
 
 
@@ -33,7 +34,8 @@ class Answer:
     "error" (any other status or error event), "broken" (the stream ended without [DONE]),
     "unreachable".
 
-    `stamps` are the seconds from sending to each event that held text, `tokens` the tokens that
+    `stamps` are the seconds from sending to each event that held text, `delays` the seconds that
+    each took from the engine's stamp (where the server sends one), `tokens` the tokens that
     those events are known to hold (exact with logprobs, else one an event), `usage_*` the
     server's own counts, None where it sent none.
     """
@@ -45,6 +47,7 @@ class Answer:
     outcome: str = "unreachable"
     status: int = 0
     stamps: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
     tokens: int = 0
     exact: bool = False
     usage_prompt: int | None = None
@@ -74,7 +77,8 @@ class Answer:
 
     def as_json(self) -> Json:
         event = asdict(self)
-        event["stamps"] = [round(stamp, 6) for stamp in self.stamps]
+        for name in ("stamps", "delays"):
+            event[name] = [round(seconds, 6) for seconds in event[name]]
         return event
 
 
@@ -184,7 +188,7 @@ def _read(
         return
     answer.outcome = "broken"
     finish = None
-    for stamp, data in _events(response):
+    for stamp, read, data in _events(response):
         if data == b"[DONE]":
             # Read to the very end: only then can the connection be used again.
             response.read()
@@ -197,6 +201,8 @@ def _read(
         before = len(answer.stamps)
         finish = _take(event, stamp - answer.sent, answer) or finish
         if len(answer.stamps) > before:
+            if read is not None:
+                answer.delays.append(stamp - read)
             on_event()
         if abort_after is not None and len(answer.stamps) >= abort_after:
             answer.outcome = "cancelled"
@@ -210,9 +216,13 @@ def _encode(body: Json | bytes) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
-    """(arrival, data) of each server-sent event; comments are left out."""
-    rest = b""
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[float, float | None, bytes]]:
+    """(arrival, when the engine read its token, data) of each server-sent event.
+
+    A server that traces puts the second one into a comment before the event; both are moments of
+    CLOCK_MONOTONIC, so they can be compared on one machine only.
+    """
+    rest, read = b"", None
     while True:
         received = response.read1(_RECEIVE)
         stamp = time.monotonic()
@@ -221,7 +231,10 @@ def _events(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]
         *lines, rest = (rest + received).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
-                yield stamp, line[5:].strip()
+                yield stamp, read, line[5:].strip()
+                read = None
+            elif line.startswith(_TRACE):
+                read = float(line[len(_TRACE) :])
 
 
 def _take(event: Json, stamp: float, answer: Answer) -> str | None:

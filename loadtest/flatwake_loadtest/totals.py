@@ -31,6 +31,7 @@ class Totals:
     gaps: int = 0
     first: Distribution = field(default_factory=Distribution)
     gap: Distribution = field(default_factory=Distribution)
+    delay: Distribution = field(default_factory=Distribution)
     request: Distribution = field(default_factory=Distribution)
     arrived: dict[int, float] = field(default_factory=dict)
 
@@ -65,3 +66,5 @@ class Totals:
         self.gaps += answer.produced - 1
         for gap in answer.gaps:
             self.gap.add(gap)
+        for delay in answer.delays:
+            self.delay.add(delay)

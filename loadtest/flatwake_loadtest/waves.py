@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from queue import Queue
 
+from .engine import Engine, await_return, watch_fall
 from .plan import Kind, Wave
 from .prompts import Prompt, endless, fixed
 from .stage import Stage, nothing
@@ -18,6 +20,7 @@ from .words import codeword
 _SETTLED = 20  # tokens after which a stream counts as running
 _DEPTH = 350
 _STALL = 2.0  # seconds for which a reader doesn't read
+_GONE = 300.0  # seconds that a struck server has to fall, and again to return
 
 
 def play(stage: Stage, wave: Wave) -> None:
@@ -221,6 +224,54 @@ def faults(stage: Stage, wave: Wave) -> None:
     shared(stage, wave.users, wave.requests, mixed)
 
 
+def kill(stage: Stage, wave: Wave) -> None:
+    """The engine is killed under streaming users; somebody else starts the server again."""
+    strike(stage, wave, signal.SIGKILL)
+
+
+def hang(stage: Stage, wave: Wave) -> None:
+    """The engine stands still under streaming users, as on a device that hangs."""
+    strike(stage, wave, signal.SIGSTOP)
+
+
+def strike(stage: Stage, wave: Wave, number: signal.Signals) -> None:
+    """Greedy answers alone, streams that are cut by the signal, the same greedy answers after."""
+    target, words, seed = stage.target, stage.target.words, stage.plan.seed
+    prompts = [fixed(32, wave.answer, seed + index, words) for index in range(wave.users)]
+    # Long enough that none ends before the blow.
+    room = (target.context or 4096) - 128
+    cut = [fixed(32, room, seed + 100 + index, words) for index in range(wave.users)]
+
+    def greedy(mode: str) -> Callable[[int], Job]:
+        return lambda index: Job(target.body(prompts[index]), tag=f"{mode}:{index}")
+
+    shared(stage, 1, wave.users, greedy("alone"))
+    left = iter(range(wave.users))
+
+    def struck(_: int) -> Job | None:
+        index = next(left, None)
+        return None if index is None else Job(target.body(cut[index]), tag="struck")
+
+    stage.source = struck
+    before, ended = stage.seen.copy(), stage.ended
+    stage.fill(wave.users)
+    stage.until(lambda: sum(stage.seen[user] >= 3 for user in stage.seen - before) >= wave.users)
+    engine = Engine.find(target.url, target.api_key)
+    stage.mark("struck")
+    engine.strike(number)
+    fell = watch_fall(target.url, _GONE)
+    stage.until(lambda: stage.ended >= ended + wave.users and stage.present == 0)
+    stage.mark("away")
+    away = await_return(target.url, engine, _GONE)
+    stage.tell(fell_seconds=fell, away_seconds=away)
+    stage.runner.stop()
+    stage.mark("back")
+    if away is None:
+        return
+    stage.rest("begin")  # a new server counts from zero
+    shared(stage, 1, wave.users, greedy("together"))
+
+
 def once(stage: Stage, users: int, job: Callable[[int], Job]) -> None:
     """So many users with one request each, all at once."""
     shared(stage, users, users, job)
@@ -253,4 +304,6 @@ WAVES: dict[Kind, Callable[[Stage, Wave], None]] = {
     "correctness": correctness,
     "faults": faults,
     "endurance": endurance,
+    "kill": kill,
+    "hang": hang,
 }

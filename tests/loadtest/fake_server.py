@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ class Fake:
     sums: Counter[str] = field(default_factory=Counter)
     codewords: dict[int, str] = field(default_factory=dict)
     hoard: list[bytearray] = field(default_factory=list)
+    engine: asyncio.subprocess.Process | None = None
+    dead: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(self.options.slots)
@@ -66,13 +69,26 @@ class Fake:
         elif path == "/status":
             await plain(writer, 200, json.dumps(self.status()))
         elif path == "/ready":
-            await plain(writer, 200, "{}")
+            await plain(writer, 503 if self.dead.is_set() else 200, "{}")
         elif path == "/v1/models":
             await plain(writer, 200, json.dumps({"data": [{"id": "fake"}]}))
         elif (method, path) == ("POST", "/v1/chat/completions"):
             await self.chat(body, reader, writer)
         else:
             await plain(writer, 404, json.dumps({"error": {"message": f"no {path}"}}))
+
+    async def keep_engine(self) -> None:
+        """A child that does nothing; when it ends so does the server, as ours does. One that stands
+        still is killed.
+        """
+        self.engine = await asyncio.create_subprocess_exec("sleep", "infinity")
+        ended = asyncio.ensure_future(self.engine.wait())
+        while not ended.done():
+            await asyncio.wait({ended}, timeout=0.2)
+            if not ended.done() and stopped(self.engine.pid):
+                self.engine.kill()
+        self.dead.set()
+        await asyncio.sleep(0.5)
 
     async def chat(
         self, raw: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -157,8 +173,19 @@ class Fake:
             await asyncio.wait({watch}, timeout=max(0.0, due - time.monotonic()))
             if watch.done():
                 raise Gone
+            if self.dead.is_set():
+                self.outcomes["error"] += 1
+                if not self.options.silent_death:
+                    send(
+                        writer, {"error": {"message": "the engine ended", "code": "engine_failed"}}
+                    )
+                writer.write(b"0\r\n\r\n")
+                await writer.drain()
+                return
             self.measure(index, arrived, last)
             last = time.monotonic()
+            if self.options.stamps:
+                chunk(writer, b": stamp %.6f\n\n" % (last - 0.005))
             self.counted["generated"] += 1
             self.counted["reported"] += 1
             if self.options.drop and self.counted["generated"] % self.options.drop == 0:
@@ -207,9 +234,12 @@ class Fake:
             "model": {"name": "fake"},
             "context": self.options.context,
             "max_sequences": self.options.slots,
-            "pids": {self.options.process: pid},
+            "pids": {self.options.process: pid} | self.engine_pid(),
             "version": "fake",
         }
+
+    def engine_pid(self) -> dict[str, int]:
+        return {"engine": self.engine.pid} if self.engine else {}
 
     def metrics(self) -> str:
         if self.options.no_metrics:
@@ -233,6 +263,10 @@ class Fake:
         lines += [f'open_files{{process="{self.options.process}"}} {files}']
         lines += [f'threads{{process="{self.options.process}"}} 1']
         return "".join(f"flatwake_{line}\n" for line in lines)
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def anonymous() -> int:
@@ -279,6 +313,9 @@ def arguments() -> argparse.Namespace:
     for flag in ("miscount", "cross", "wrong-under-load", "leak-slots", "no-retry-after"):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--no-metrics", action="store_true")
+    parser.add_argument("--stamps", action="store_true", help="say 5 ms ago before each event")
+    parser.add_argument("--engine", action="store_true", help="keep a child, and end with it")
+    parser.add_argument("--silent-death", action="store_true", help="end streams without a word")
     return parser.parse_args()
 
 
@@ -287,6 +324,9 @@ async def main() -> None:
     fake = Fake(options)
     server = await asyncio.start_server(fake.serve, "127.0.0.1", options.port)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
+    if options.engine:
+        await fake.keep_engine()
+        sys.exit(1)
     await server.serve_forever()
 
 

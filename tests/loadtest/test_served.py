@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from fake_servers import Start
+from fake_servers import Start, free_port
 from flatwake_loadtest.errors import LoadError
 from flatwake_loadtest.served import served
 
@@ -30,12 +29,6 @@ def manifest(folder: Path, port: int | None) -> str:
     file = folder / "server.yaml"
     file.write_text(MANIFEST.format(port=port))
     return str(file)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_running_server_of_the_manifest_is_used(start: Start, tmp_path: Path) -> None:

@@ -40,6 +40,14 @@ def test_a_stream_is_timed_and_counted(start: Start, connect: Connect) -> None:
     assert answer.usage_prompt is not None
 
 
+def test_a_server_that_stamps_shows_how_long_a_token_took(start: Start, connect: Connect) -> None:
+    answer = connect(start("--stamps")).chat(body(answer=9))
+    assert len(answer.delays) == len(answer.stamps) == 9
+    # The fake says that each was read 5 ms before it was sent.
+    assert all(0.005 <= delay < 0.5 for delay in answer.delays)
+    assert connect(start()).chat(body(answer=9)).delays == []
+
+
 def test_the_connection_is_kept_between_requests(steady_server: str, connect: Connect) -> None:
     client = connect(steady_server)
     assert client.chat(body(answer=2)).complete

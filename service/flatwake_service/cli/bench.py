@@ -6,14 +6,14 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from flatwake_service.cli.layers import Layer, RunnerLayer, Speed
+    from flatwake_service.cli.layers import RunnerLayer
     from flatwake_service.engine.config import EngineConfig
     from flatwake_service.text import Tokenizer
 
@@ -81,57 +81,36 @@ def layers(
     tokens: TokensOption = 64,
     rounds: RoundsOption = 3,
     output: OutputOption = None,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="One core for the engine alone, the rest for the rest.")
+    ] = False,
+    stand_in: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="An engine that emits so many tokens/s a user, and computes none."
+        ),
+    ] = None,
+    stamps: Annotated[
+        bool, typer.Option("--stamps", help="Measure how late a token comes to the client, too.")
+    ] = False,
 ) -> None:
     """What the layers above the runner cost, measured in turn: A the runner at a fixed batch, B the
     engine process through its messages with detokenising and JSON, C a server over sockets.
     """
-    from flatwake_service.cli.layers import EngineLayer, ServerLayer, prompt_ids
+    from flatwake_service.cli import layering
+    from flatwake_service.cli.cores import ANYWHERE, Cores
 
     config, tokenizer = _prepare(model, backend, activations)
-    prompt = prompt_ids(tokenizer)
-    with _runner(config, tokenizer) as (runner, _), ExitStack() as stack:
-        built: dict[str, Layer] = {"A": runner}
-        built["B"] = EngineLayer(config, prompt, tokenizer)
-        stack.callback(built["B"].close)
-        built["C"] = ServerLayer(config, prompt)
-        stack.callback(built["C"].close)
-        _warn(rounds)
-        measured = list(_interleave(built, tokens, rounds))
-    figures = {
-        f"{name}_tokens_per_second": _keyed({u: _median(measured, name, u) for u in USERS})
-        for name in built
-    }
-    for name in "BC":
-        figures[f"{name}_ratio"] = _keyed(
-            {u: _median(measured, name, u) / _median(measured, "A", u) for u in USERS}
-        )
-    figures["first_token_seconds"] = _keyed(
-        {u: statistics.median(m["C", u].first or 0.0 for m in measured) for u in USERS}
-    )
-    print("users   A runner   B messages   C sockets     B/A     C/A   first token")
-    for users in map(str, USERS):
-        a, b, c = (figures[f"{name}_tokens_per_second"][users] for name in "ABC")
-        first = figures["first_token_seconds"][users]
-        ratios = f"{figures['B_ratio'][users]:7.3f} {figures['C_ratio'][users]:7.3f}"
-        print(f"{users:>5} {a:10.1f} {b:12.1f} {c:11.1f} {ratios} {first:11.3f} s")
+    try:
+        cores = Cores.apart() if apart else ANYWHERE
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--apart") from error
+    _warn(rounds)
+    with layering.build(config, tokenizer, cores, stand_in=stand_in, stamps=stamps) as built:
+        measured = list(layering.interleave(built, USERS, tokens, rounds))
+    figures = layering.figures(measured, USERS)
+    print("\n".join(layering.table(figures)))
     _write(output, config, figures)
-
-
-def _interleave(
-    built: dict[str, Layer], tokens: int, rounds: int
-) -> Iterator[dict[tuple[str, int], Speed]]:
-    """Each round measures every layer, each time beginning with another one."""
-    names = list(built)
-    for number in range(rounds):
-        turn = number % len(names)
-        order = names[turn:] + names[:turn]
-        yield {
-            (name, users): built[name].measure(users, tokens) for users in USERS for name in order
-        }
-
-
-def _median(measured: list[dict[tuple[str, int], Speed]], name: str, users: int) -> float:
-    return statistics.median(found[name, users].decode for found in measured)
 
 
 def _prepare(model: Path, backend: str, activations: str) -> tuple[EngineConfig, Tokenizer]:

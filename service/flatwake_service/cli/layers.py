@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +24,7 @@ import httpx
 import uvloop
 
 from flatwake_service.cli import sockets
+from flatwake_service.cli.cores import ANYWHERE, Cores
 from flatwake_service.engine import drive
 from flatwake_service.engine.client import EngineClient
 from flatwake_service.engine.config import EngineConfig
@@ -39,12 +41,16 @@ PATIENCE = 600.0
 @dataclass(frozen=True)
 class Speed:
     """Tokens a second of all users together, while all of them decode. `first`: seconds from the
-    request to the first token of the last user; None where there is no request.
+    request to the first token of the last user; None where there is no request. `processor`:
+    processor seconds of the API process a token. `delays`: seconds from a token's reading by the
+    engine to its arrival at the client, of each token, where the server stamps them.
     """
 
     decode: float
     first: float | None = None
     bytes_a_second: float | None = None
+    processor: float | None = None
+    delays: tuple[float, ...] = ()
 
 
 class Layer(Protocol):
@@ -65,18 +71,35 @@ def together(times: Sequence[Sequence[float]]) -> float:
     return inside / (end - start)
 
 
+class PaceLayer:
+    """A of a stand-in: what it emits by itself, tokens a second of each user."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def close(self) -> None: ...
+
+    def measure(self, users: int, tokens: int) -> Speed:
+        return Speed(users * self._rate)
+
+
 class RunnerLayer:
     """A. `prompt` is every user's."""
 
-    def __init__(self, runner: Runner, prompt: Sequence[int]) -> None:
+    def __init__(self, runner: Runner, prompt: Sequence[int], cores: Cores = ANYWHERE) -> None:
         self._runner = runner
         self._prompt = list(prompt)
+        self._cores = cores
         self.context = runner.context
 
     def close(self) -> None:
         self._runner.close()
 
     def measure(self, users: int, tokens: int) -> Speed:
+        with self._cores.as_engine():
+            return self._measure(users, tokens)
+
+    def _measure(self, users: int, tokens: int) -> Speed:
         sequences = drive.place(self._runner, [self._prompt] * users, tokens)
         for sequence in sequences:
             drive.follow(drive.prefill(self._runner, sequence))
@@ -104,13 +127,16 @@ class _Sink:
         )
         self._ended = ended
         self.times: list[float] = []
+        self.delays: list[float] = []
         self.failure: str | None = None
 
     def started(self) -> None: ...
 
     def tokens(self, entry: SequenceTokens, stamp: float) -> None:
         self._events.text(0, self._detokenizer.push(entry.ids), ())
-        self.times += [time.perf_counter()] * len(entry.ids)
+        now = time.monotonic()
+        self.times += [now] * len(entry.ids)
+        self.delays += [now - stamp] * len(entry.ids)
         if entry.finish is not None:
             self._ended()
 
@@ -120,17 +146,25 @@ class _Sink:
 
 
 class EngineLayer:
-    """B. One engine child for all measurements."""
+    """B. One engine child for all measurements; `command` as in `EngineClient.start`."""
 
-    def __init__(self, config: EngineConfig, prompt: Sequence[int], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        prompt: Sequence[int],
+        tokenizer: Tokenizer,
+        cores: Cores = ANYWHERE,
+        command: Sequence[str] | None = None,
+    ) -> None:
         self._prompt = tuple(prompt)
         self._tokenizer = tokenizer
         self._loop = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         self._numbers = iter(range(1, 1 << 30))
-        self._client = self._loop.run(self._start(config))
+        with cores.as_engine():
+            self._client = self._loop.run(self._start(config, command))
 
-    async def _start(self, config: EngineConfig) -> EngineClient:
-        client = await EngineClient.start(config)
+    async def _start(self, config: EngineConfig, command: Sequence[str] | None) -> EngineClient:
+        client = await EngineClient.start(config, command=command)
         await client.ready()
         return client
 
@@ -151,7 +185,7 @@ class EngineLayer:
                 done.set()
 
         sinks = [_Sink(self._tokenizer, ended) for _ in range(users)]
-        began = time.perf_counter()
+        began, processor = time.monotonic(), time.process_time()
         for sink in sinks:
             number = next(self._numbers)
             message = Submit(
@@ -163,31 +197,37 @@ class EngineLayer:
             if sink.failure is not None:
                 raise ConnectionError(sink.failure)
         first = max(sink.times[0] for sink in sinks) - began
-        return Speed(together([sink.times for sink in sinks]), first)
+        return Speed(
+            together([sink.times for sink in sinks]),
+            first,
+            processor=(time.process_time() - processor) / (users * tokens),
+            delays=tuple(delay for sink in sinks for delay in sink.delays),
+        )
 
 
 class ServerLayer:
     """C. A server of its own, started by its own command."""
 
-    def __init__(self, config: EngineConfig, prompt: Sequence[int]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        options: Mapping[str, str],
+        prompt: Sequence[int],
+        cores: Cores = ANYWHERE,
+        *,
+        stamps: bool = False,
+    ) -> None:
         self._prompt = list(prompt)
         port = _free_port()
         self._url = f"http://127.0.0.1:{port}/v1"
-        arguments = {
-            "--model": config.model,
-            "--host": "127.0.0.1",
-            "--port": str(port),
-            "--backend": config.backend,
-            "--activations": config.activations,
-            "--max-sequences": str(config.max_sequences),
-            "--context-length": str(config.context_length),
-        }
-        words = [word for pair in arguments.items() for word in pair]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "flatwake_service.cli.main", "serve", *words],
-            stderr=subprocess.DEVNULL,
-        )
+        words = [word for pair in {**options, "--port": str(port)}.items() for word in pair]
+        with cores.as_engine():
+            self._process = subprocess.Popen(
+                [*command, *words, *(["--trace-stamps"] if stamps else [])],
+                stderr=subprocess.DEVNULL,
+            )
         self._wait()
+        cores.as_other(self._process.pid)
 
     def _wait(self) -> None:
         end = time.monotonic() + PATIENCE
@@ -206,9 +246,33 @@ class ServerLayer:
         self._process.wait()
 
     def measure(self, users: int, tokens: int) -> Speed:
-        streams = sockets.complete(self._url, [self._prompt] * users, tokens)
+        before = self._processor()
+        streams, began = sockets.complete(self._url, [self._prompt] * users, tokens)
         times = [stream.times for stream in streams]
-        return Speed(together(times), max(t[0] for t in times))
+        return Speed(
+            together(times),
+            max(t[0] for t in times) - began,
+            processor=(self._processor() - before) / (users * tokens),
+            delays=tuple(delay for stream in streams for delay in stream.delays),
+        )
+
+    def _processor(self) -> float:
+        """Seconds that the API process has used so far, in user and kernel mode."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def serve_command(config: EngineConfig) -> tuple[list[str], dict[str, str]]:
+    """The command of a server with this engine, and its options."""
+    return [sys.executable, "-m", "flatwake_service.cli.main", "serve"], {
+        "--model": config.model,
+        "--host": "127.0.0.1",
+        "--backend": config.backend,
+        "--activations": config.activations,
+        "--max-sequences": str(config.max_sequences),
+        "--context-length": str(config.context_length),
+    }
 
 
 def _free_port() -> int:

@@ -12,33 +12,40 @@ from urllib.parse import urlsplit
 
 EVENT = b"data: {"
 DONE = b"data: [DONE]"
+STAMP = b": stamp "
+_END = b"\n\n"
 
 
 @dataclass
 class Stream:
-    """When its events came: seconds since all requests were sent."""
+    """When its events came, CLOCK_MONOTONIC seconds, and for each one that the server stamped how
+    many seconds after the engine had read its token.
+    """
 
     connection: socket.socket
     times: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
     complete: bool = False
-    _tail: bytes = b""
+    _rest: bytes = b""
 
-    def read(self, now: float) -> bool:
+    def read(self) -> bool:
         """Takes what has arrived; whether the stream goes on."""
         data = self.connection.recv(1 << 16)
-        # An event's mark may be cut in two by a read.
-        text = self._tail + data
-        count = text.count(EVENT)
-        self.times += [now] * count
-        self.complete = self.complete or DONE in text
-        last = text.rfind(EVENT)
-        counted = last + len(EVENT) if last >= 0 else 0
-        self._tail = text[max(counted, len(text) - len(DONE)) :]
+        now = time.monotonic()
+        # An event may be cut in two by a read.
+        *blocks, self._rest = (self._rest + data).split(_END)
+        for block in blocks:
+            if EVENT in block:
+                self.times.append(now)
+            elif (at := block.find(STAMP)) >= 0:
+                self.delays.append(now - float(block[at + len(STAMP) :]))
+            elif DONE in block:
+                self.complete = True
         return bool(data) and not self.complete
 
 
-def complete(url: str, prompts: Sequence[Sequence[int]], tokens: int) -> list[Stream]:
-    """Streams a greedy completion of each prompt, all at once, to its end.
+def complete(url: str, prompts: Sequence[Sequence[int]], tokens: int) -> tuple[list[Stream], float]:
+    """Streams a greedy completion of each prompt, all at once, to its end; and when all were sent.
 
     Raises:
         ConnectionError: a stream ended without being complete.
@@ -58,18 +65,18 @@ def complete(url: str, prompts: Sequence[Sequence[int]], tokens: int) -> list[St
         selector.register(
             connection, selectors.EVENT_READ, (streams[-1], _request(parts.path, body))
         )
-    began = time.perf_counter()
+    began = time.monotonic()
     for key in list(selector.get_map().values()):
         key.data[0].connection.sendall(key.data[1])
     while selector.get_map():
         for key, _ in selector.select():
-            if not key.data[0].read(time.perf_counter() - began):
+            if not key.data[0].read():
                 selector.unregister(key.fileobj)
     for stream in streams:
         stream.connection.close()
         if not stream.complete:
             raise ConnectionError("the server ended a stream before it was complete")
-    return streams
+    return streams, began
 
 
 def _request(path: str, body: dict[str, object]) -> bytes:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 from flatwake_service.cli import main as cli
+from flatwake_service.cli.cores import Cores
+from flatwake_service.cli.layering import estimate
 from flatwake_service.cli.layers import together
 from flatwake_service.cli.sockets import Stream
 from tiny_models import write_tiny
@@ -17,8 +21,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_tiny(tmp_path_factory.mktemp("model"), "qwen2"))
 
 
-def run(name: str, model: str, output: Path) -> dict[str, object]:
-    options = ("--backend", "reference", "--rounds", "1", "--tokens", "8")
+def run(name: str, model: str, output: Path, *more: str) -> dict[str, object]:
+    options = ("--backend", "reference", "--rounds", "1", "--tokens", "8", *more)
     with pytest.raises(SystemExit) as ended:
         cli.main(["bench", name, model, *options, "--output", str(output)])
     assert ended.value.code == 0
@@ -42,6 +46,42 @@ def test_layers(model: str, tmp_path: Path) -> None:
         assert found["first_token_seconds"][users] > 0
 
 
+def test_a_stand_in_emits_at_its_pace_through_every_layer(model: str, tmp_path: Path) -> None:
+    words = ("--stand-in", "50", "--stamps", "--tokens", "20")
+    found = run("layers", model, tmp_path / "layers.json", *words)
+    for users in ("1", "4", "8"):
+        a, b, c = (found[f"{name}_tokens_per_second"][users] for name in "ABC")
+        assert a == 50 * int(users)
+        # It never emits faster than it is told to; a busy machine may make it slower.
+        assert 0 < b <= 1.1 * a
+        assert 0 < c <= 1.1 * a
+        assert found["layer_cost_pct"][users]["value"] == pytest.approx(100 * (1 - c / b), abs=0.1)
+        delay, message = found["token_delay_ms"][users], found["message_delay_ms"][users]
+        assert 0 < message["p50"] < delay["p99"]
+        assert found["C_processor_us_per_token"][users] >= 0
+
+
+def test_an_estimate_holds_the_median_by_the_order_of_the_values() -> None:
+    assert estimate([3.0, 1.0, 2.0]) == {"value": 2.0, "interval": [1.0, 3.0]}
+    # Of nine values, the second and the eighth: 96 %.
+    assert estimate(range(9)) == {"value": 4, "interval": [1, 7]}
+
+
+def test_the_engine_and_the_others_have_cores_apart() -> None:
+    mine = os.sched_getaffinity(0)
+    if len(mine) < 2:
+        with pytest.raises(ValueError, match="only one"):
+            Cores.apart()
+        return
+    cores = Cores.apart()
+    try:
+        with cores.as_engine():
+            assert os.sched_getaffinity(0) == cores.engine
+        assert os.sched_getaffinity(0) == cores.others == mine - cores.engine
+    finally:
+        os.sched_setaffinity(0, mine)
+
+
 def test_only_the_window_in_which_all_decode_counts() -> None:
     early, late = [0.0, 1.0, 2.0, 3.0], [1.0, 1.5, 2.0, 2.5, 4.0]
     assert together([early, late]) == (2 + 3) / (3.0 - 1.0)
@@ -55,10 +95,12 @@ def test_an_event_that_is_cut_in_two_counts_once() -> None:
         def recv(self, size: int) -> bytes:
             return self.pieces.pop(0)
 
-    whole = b'data: {"a":1}\n\ndata: {"b":2}\n\ndata: [DONE]\n\n'
+    stamp = time.monotonic() - 1.0
+    whole = b': stamp %.6f\n\ndata: {"a":1}\n\ndata: {"b":2}\n\ndata: [DONE]\n\n' % stamp
     for cut in range(1, len(whole)):
         stream = Stream(Pieces([whole[:cut], whole[cut:]]))
-        goes_on = stream.read(1.0)
-        assert not (goes_on and stream.read(2.0))
+        goes_on = stream.read()
+        assert not (goes_on and stream.read())
         assert stream.complete
         assert len(stream.times) == 2, whole[:cut]
+        assert stream.delays == [pytest.approx(1.0, abs=0.5)], whole[:cut]
