@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterable, Mapping
 
 from flatwake_service.errors import InvalidText
@@ -26,7 +27,8 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._pieces: list[bytes | None] = [None] * vocabulary.size
+        # All of them now: a list that filled as tokens are first seen would look like a leak.
+        self._text, self._ends = self._spell_all()
         self.size = vocabulary.size
         self.bos_id = vocabulary.bos_id
         self.eos_ids = vocabulary.eos_ids
@@ -57,10 +59,15 @@ class Tokenizer:
         """The bytes that a token adds to the text, maybe part of a character."""
         if not 0 <= token < self.size:
             return b""
-        piece = self._pieces[token]
-        if piece is None:
-            piece = self._pieces[token] = self._spell(token)
-        return piece
+        return self._text[self._ends[token] : self._ends[token + 1]]
+
+    def _spell_all(self) -> tuple[bytes, array[int]]:
+        """Every token's bytes, one after the other, and where each one begins."""
+        text, ends = bytearray(), array("I", [0])
+        for token in range(self._vocabulary.size):
+            text += self._spell(token)
+            ends.append(len(text))
+        return bytes(text), ends
 
     def _spell(self, token: int) -> bytes:
         literal = self._vocabulary.added.get(token)
