@@ -5,8 +5,8 @@ connections that a draining server can close without losing a request.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
+from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -22,7 +22,6 @@ class Protocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _in_head = True
-    _leaving = False
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -75,16 +74,42 @@ class Protocol(HttpToolsProtocol):
 
     def leave(self) -> None:
         """From now on this connection closes with its present answer, if it has one."""
-        self._leaving = True
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.keep_alive = False
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
+            cycle.transport = cast("asyncio.Transport", _Parting(self.transport, self.loop))
 
-    def on_response_complete(self) -> None:
-        if self._leaving and self.transport.is_closing():
-            # A stream that began before the drain couldn't announce that the connection closes.
-            # Corked, its last bytes and the FIN travel together, so that no client can send
-            # another request in between.
-            connection = self.transport.get_extra_info("socket")
-            with contextlib.suppress(OSError, AttributeError):
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-        super().on_response_complete()
+
+class _Parting:
+    """What a cycle whose connection shall close writes to.
+
+    An answer that began before the drain couldn't announce that the connection closes. So its last
+    bytes and the FIN have to travel together: a client that looks before it sends another request
+    can't miss the end then. That bytes are the last is known when `close` follows in the same turn
+    of the loop, hence a write waits for the turn's end; and the kernel holds what it is given
+    while the socket is corked, until it is closed.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        connection = self._transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._held and not self.is_closing():
+            self._transport.write(b"".join(self._held))
+        self._held.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import select
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +18,20 @@ from testcluster.network import enter
 
 
 class StrictClient(Client):
-    """One that takes a connection closed under it for the failure that it is."""
+    """One that never asks twice. Before it asks on a kept connection it looks whether that was
+    closed, as the pools of urllib3, httpx and Go do: closed by then, it takes a new one; closed
+    later, the request has failed.
+    """
 
     def _send(self, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
+        if self._connection is not None and _readable(self._connection):
+            self.close()
         return self._request(method, path, body).getresponse()
+
+
+def _readable(connection: http.client.HTTPConnection) -> bool:
+    """A connection between two requests has nothing to say but its end."""
+    return connection.sock is None or bool(select.select([connection.sock], [], [], 0)[0])
 
 
 @dataclass

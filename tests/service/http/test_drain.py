@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -77,6 +80,53 @@ def test_nothing_is_cut_and_nothing_lost() -> None:
         code, log = server.ended()
     assert code == 0, log
     assert "Traceback" not in log
+
+
+def test_the_last_bytes_of_a_stream_bring_the_end_of_its_connection() -> None:
+    """Its headers, sent before the signal, couldn't say that it closes. A client that looks at its
+    connection before it asks again, as pools do, must see that however soon it does so: this one
+    never sleeps, and its streams end one by one.
+    """
+    with ServerProcess(pace=0.002, propagation=30.0, max_sequences=40) as server:
+        server.wait_ready()
+        streams = [raw_stream(server.url, words=30 + number) for number in range(40)]
+        for stream in streams:
+            assert stream.recv(1) == b"H"
+            stream.setblocking(False)
+        server.signal(signal.SIGTERM)
+        received = dict.fromkeys(streams, b"")
+        seen = []
+        end = time.monotonic() + 30
+        while received and time.monotonic() < end:
+            for stream in list(received):
+                with contextlib.suppress(BlockingIOError):
+                    received[stream] += stream.recv(65536)
+                if received[stream].endswith(b"\n\r\n0\r\n\r\n"):
+                    seen.append(ended(stream))
+                    del received[stream]
+        server.signal(signal.SIGINT)
+        server.ended()
+    assert seen == [True] * 40
+
+
+def ended(stream: socket.socket) -> bool:
+    with stream:
+        try:
+            return stream.recv(1) == b""
+        except BlockingIOError:
+            return False
+
+
+def raw_stream(url: str, words: int) -> socket.socket:
+    """A connection on which a stream has been asked for."""
+    content = "say " + "word " * words + "."
+    body = json.dumps({**LONG, "messages": [{"role": "user", "content": content}]}).encode()
+    parts = urlsplit(url)
+    assert parts.hostname
+    stream = socket.create_connection((parts.hostname, parts.port), timeout=30)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: server\r\nContent-Length: {len(body)}"
+    stream.sendall(f"{head}\r\n\r\n".encode() + body)
+    return stream
 
 
 def test_readiness_falls_at_once_while_requests_are_taken() -> None:
