@@ -81,7 +81,18 @@ class Command:
 
 
 def used_blocks(endpoint: str) -> float:
+    return _metric(endpoint, 'flatwake_kv_blocks{state="used"}')
+
+
+def comes_to_rest(endpoint: str) -> None:
+    """No request and no used block is left, soon."""
+    end = time.monotonic() + 30
+    while used_blocks(endpoint) or _metric(endpoint, "flatwake_requests_in_flight"):
+        assert time.monotonic() < end, "something is left"
+
+
+def _metric(endpoint: str, name: str) -> float:
     text = httpx.get(f"{endpoint.removesuffix('/v1')}/metrics").text
-    found = re.search(r'^flatwake_kv_blocks{state="used"} (\S+)$', text, re.MULTILINE)
+    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
     assert found is not None
     return float(found[1])
