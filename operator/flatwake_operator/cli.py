@@ -130,5 +130,8 @@ def run_operator(
         lost = group.subgroup(LeaseLostError)
         if lost is None:
             raise
-        typer.echo(f"flatwake operator: {lost.exceptions[0]}", err=True)
+        found: BaseException = lost
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        typer.echo(f"flatwake operator: {found}", err=True)
         raise typer.Exit(1) from group

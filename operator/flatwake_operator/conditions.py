@@ -25,7 +25,7 @@ DEVICE_REASONS = {
     Reason.LIBRARY_UNUSABLE, Reason.DEVICE_HUNG, Reason.DEVICE_FAULT, Reason.DEVICE_UNHEALTHY,
     Reason.DEVICES_SHORT,
 }  # fmt: skip
-"""Reasons of pods that are AcceleratorReady's; a pod's others are ModelReady's."""
+"""Reasons of pods on devices that are AcceleratorReady's; all others are ModelReady's."""
 
 PHASE_REASONS = {
     Phase.PREFLIGHT: Reason.STARTING,
@@ -34,6 +34,11 @@ PHASE_REASONS = {
     Phase.WARMING: Reason.WARMING,
     Phase.DRAINING: Reason.DRAINING,
 }
+CURES = {
+    Reason.KEYS_MISSING: ": create the Secret that spec.access.apiKeysSecret names, or correct it; "
+    "it takes effect within two minutes and rolls nothing",
+}
+"""What a pod can't know: where its files come from."""
 PERCENT_STEP = 5
 """Progress is written in steps, so that a slow download costs twenty writes and not thousands."""
 
@@ -142,7 +147,10 @@ def _accelerator(facts: Facts) -> Condition:
     if facts.decision.backend is Backend.CPU:
         return condition("True", Reason.NOT_NEEDED, f"backend Cpu{facts.why_backend}")
     living = _living(facts.pods)
+    leaving = [pod for pod in facts.pods if pod.terminating]
     for pod in living:
+        if pod.unschedulable_since and leaving:
+            return condition("Unknown", Reason.WAITING_FOR_DEVICE, _waits_for(pod, leaving[0]))
         short = _shortage(pod, facts)
         if short is not None:
             return condition("False", Reason.DEVICES_SHORT, short)
@@ -163,17 +171,21 @@ def _accelerator(facts: Facts) -> Condition:
     return condition("Unknown", Reason.STARTING, "no pod has looked at its device yet")
 
 
+def _waits_for(pod: Pod, leaving: Pod) -> str:
+    return f"pod {pod.name} waits for the device of pod {leaving.name}, which drains"
+
+
 def _shortage(pod: Pod, facts: Facts) -> str | None:
     """needed and free, where the scheduler lacks the device and nothing else."""
     if pod.fault is None or pod.fault.reason is not Reason.UNSCHEDULABLE:
         return None
     devices = facts.devices
     if devices is None:
-        lacking = f"Insufficient {facts.resource}" in pod.fault.message
-        return f"{pod.fault.message}: free a device or add a node" if lacking else None
-    if devices.total_free > 0 and f"Insufficient {facts.resource}" not in pod.fault.message:
-        return None
-    if devices.total_free > 0 and devices.allocatable > 0:
+        words = (f"Insufficient {facts.resource}", "cannot allocate all claims")
+        lacking = any(each in pod.fault.message for each in words)
+        cure = "free a device, add a node, or change spec.accelerator"
+        return f"{pod.fault.message}: {cure}" if lacking else None
+    if devices.total_free > 0:
         return None
     waiting = [p for p in _living(facts.pods) if p.unschedulable_since is not None]
     return (
@@ -201,8 +213,10 @@ def _model(facts: Facts) -> Condition:
     if facts.drift:
         return condition("False", facts.drift.reason, facts.drift.message)
     living = _living(facts.pods)
+    on_device = facts.decision is not None and facts.decision.backend is Backend.HIP
     for pod in living:
-        if pod.fault and pod.fault.reason not in DEVICE_REASONS and not pod.ready:
+        told_there = on_device and pod.fault and pod.fault.reason in DEVICE_REASONS
+        if pod.fault and not told_there and not pod.ready:
             status = "Unknown" if pod.fault.reason is Reason.UNSCHEDULABLE else "False"
             return condition(status, pod.fault.reason, pod.fault.message)
     if not living:
@@ -219,7 +233,8 @@ def _model(facts: Facts) -> Condition:
         return condition("False", Reason.STARTING, f"pod {pod.name} answers; its probe follows")
     if pod.report.phase in (Phase.READY, Phase.FAILED) or pod.report.reason is Reason.KEYS_MISSING:
         reason = pod.report.reason or Reason.STARTING
-        return condition("False", reason, pod.report.message or f"pod {pod.name} isn't ready")
+        text = pod.report.message or f"pod {pod.name} isn't ready"
+        return condition("False", reason, text + CURES.get(reason, ""))
     share = percent(tuple(behind))
     so_far = f" {share} %" if share is not None else ""
     total = pod.report.model.bytes_total
@@ -254,7 +269,7 @@ def _progressing(facts: Facts) -> Condition:
     waiting = [pod for pod in _living(facts.pods) if pod.unschedulable_since]
     leaving = [pod for pod in facts.pods if pod.terminating]
     if waiting and leaving:
-        text = f"pod {waiting[0].name} waits for the device of pod {leaving[0].name}, which drains"
+        text = _waits_for(waiting[0], leaving[0])
         return condition("True", Reason.WAITING_FOR_DEVICE, f"{text}; {by}")
     if waiting:
         fault = waiting[0].fault

@@ -12,7 +12,7 @@ from flatwake_operator import kinds, labels
 from flatwake_operator.api import Api
 from flatwake_operator.errors import ApiError
 from flatwake_operator.kinds import Kind
-from flatwake_operator.pods import Fault, Pod, view
+from flatwake_operator.pods import Fault, Pod, failed_lately, view
 from flatwake_operator.settings import Object
 from flatwake_operator.store import Key, Store
 
@@ -135,19 +135,26 @@ class Observer:
 
     async def _pods(self, key: Key, deployment: Object | None) -> tuple[Pod, ...]:
         template = deployment["spec"]["template"] if deployment else None
+        every = self.store.of(kinds.POD, key)
         # A finished pod (evicted, refused by its node) has been replaced by its ReplicaSet.
         raws = [
             pod
-            for pod in self.store.of(kinds.POD, key)
+            for pod in every
             if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
         ]
         views = [view(pod, template, None) for pod in raws]
         reports = await asyncio.gather(*(self._report(pod) for pod in views))
         seen = (view(raw, template, report) for raw, report in zip(raws, reports, strict=True))
-        return tuple([await self._explained(pod, key[0]) for pod in seen])
+        before = failed_lately(every, template, datetime.now(UTC))
+        return tuple([await self._explained(pod, key[0], before) for pod in seen])
 
-    async def _explained(self, pod: Pod, namespace: str) -> Pod:
-        """Asks for the events of a pod whose containers don't come, as only those say why."""
+    async def _explained(self, pod: Pod, namespace: str, before: Fault | None) -> Pod:
+        """Asks for the events of a pod whose containers don't come, as only those say why.
+
+        before: why an earlier pod failed, which is its successor's to tell until that is ready.
+        """
+        if before and pod.current and not pod.ready and pod.fault is None:
+            return replace(pod, fault=before)
         since = pod.creating_since
         if since is None or datetime.now(UTC) - since < CREATING_PATIENCE:
             return pod

@@ -1,7 +1,8 @@
 """What a pod's own status says: which revision it is of, whether it serves, what ails it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from flatwake_service.manifest import Reason, ServerStatus, Termination
@@ -52,6 +53,7 @@ WAITING: dict[str, tuple[Reason, str]] = {
     "CreateContainerError": (Reason.CONTAINER_CONFIG, "correct spec.template"),
     "RunContainerError": (Reason.CONTAINER_CONFIG, "correct spec.template"),
 }
+FAILED_MEMORY = timedelta(minutes=10)
 
 
 def view(pod: Object, template: Object | None, report: ServerStatus | None) -> Pod:
@@ -80,6 +82,28 @@ def view(pod: Object, template: Object | None, report: ServerStatus | None) -> P
     )
 
 
+def failed_lately(pods: Iterable[Object], template: Object | None, now: datetime) -> Fault | None:
+    """Why the node ended a pod of the present template, if it did so within FAILED_MEMORY.
+
+    Such a pod stays as it is and gets a successor, which often goes the same way.
+    """
+    found = [
+        (ended, seen.fault)
+        for pod in pods
+        if (pod.get("status") or {}).get("phase") == "Failed"
+        and (seen := view(pod, template, None)).fault
+        and seen.current
+        and now - (ended := _ended_at(pod)) < FAILED_MEMORY
+    ]
+    return max(found, key=lambda pair: pair[0], default=(now, None))[1]
+
+
+def _ended_at(pod: Object) -> datetime:
+    stamps = [c.get("lastTransitionTime") for c in pod["status"].get("conditions") or []]
+    known = list(filter(None, stamps)) or [pod["metadata"]["creationTimestamp"]]
+    return datetime.fromisoformat(max(known))
+
+
 def _creating_since(scheduled: Object, containers: list[Object]) -> datetime | None:
     waits = {((c.get("state") or {}).get("waiting") or {}).get("reason") for c in containers}
     if scheduled.get("status") != "True" or not waits <= {"ContainerCreating", "PodInitializing"}:
@@ -102,7 +126,9 @@ def _fault(pod: Object, conditions: dict[str, Object], containers: list[Object])
     status = pod.get("status") or {}
     name = pod["metadata"]["name"]
     if status.get("reason") == "Evicted":
-        return Fault(Reason.EVICTED, f"pod {name} was evicted: {status.get('message', '')}".strip())
+        text = f"pod {name} was evicted: {status.get('message', '')}".strip()
+        cure = ": raise spec.model.cache.size" if "flatwake-cache" in text else ""
+        return Fault(Reason.EVICTED, text + cure)
     if status.get("reason") == "UnexpectedAdmissionError":
         text = status.get("message", "")
         return Fault(Reason.DEVICE_UNHEALTHY, f"pod {name} was refused by its node: {text}")
@@ -144,8 +170,7 @@ def ended_fault(pod: str, container: Object, ended: Any) -> Fault | None:
     own = Termination.read(ended.get("message"))
     times = container.get("restartCount", 0)
     again = f" ({times} restarts)" if times else ""
-    if own is not None and own.reason is not None:
-        return Fault(own.reason, f"pod {pod}: {own.message}{again}")
+    # First, since the kernel takes the largest process: the server then only saw its engine end.
     if ended.get("reason") == "OOMKilled":
         return Fault(
             Reason.OOM_KILLED,
@@ -153,6 +178,8 @@ def ended_fault(pod: str, container: Object, ended: Any) -> Fault | None:
             "spec.template.resources.limits.memory, or lower engine.maxSequences or "
             "engine.contextLength",
         )
+    if own is not None and own.reason is not None:
+        return Fault(own.reason, f"pod {pod}: {own.message}{again}")
     lines = (ended.get("message") or "").strip().splitlines()
     said = f": {lines[-1][:300]}" if lines else ""
     log = f"kubectl logs {pod} -c {container['name']} -p"

@@ -16,6 +16,7 @@ from flatwake_operator import kinds, labels
 from flatwake_operator.api import Api
 from flatwake_operator.errors import ApiError, UnreachableError
 from flatwake_operator.events import Events
+from flatwake_operator.keeper import Keeper
 from flatwake_operator.keys import KeyQueue
 from flatwake_operator.lease import Lease
 from flatwake_operator.observe import Abilities, Observer, abilities, served
@@ -93,7 +94,8 @@ async def run(options: Options) -> None:
         )
         async with asyncio.TaskGroup() as group:
             # The first lists may take longer than a Lease lasts.
-            tasks = [group.create_task(lease.keep())] if lease else []
+            keeper = Keeper(lease, lambda: Api(connection)) if lease else None
+            tasks = [group.create_task(keeper.run())] if keeper else []
             await resync.once()
             tasks += [
                 group.create_task(queue.run(WORKERS)),
@@ -104,6 +106,7 @@ async def run(options: Options) -> None:
             await stop.wait()
             for task in tasks:
                 task.cancel()
+        # The group has waited for the keeper's thread: from here on the Lease is ours alone.
         if lease:
             await lease.release()
     finally:

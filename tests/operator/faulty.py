@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
@@ -33,6 +33,9 @@ class Proxy:
         self.server = server
         self.fault = Fault.NONE
         self.refused = 0
+        self.written = 0
+        self.on_write: Callable[[int], None] = lambda _: None
+        """Called with the number of a write that is done and not yet answered."""
         self.url = ""
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -96,6 +99,9 @@ class Proxy:
             if request.query.get("watch") == "true":
                 return await self._watch(request, answer)
             body = await answer.aread()
+            if request.method != "GET" and _changes(request):
+                self.written += 1
+                self.on_write(self.written)
             kind = answer.headers.get("Content-Type", "application/json")
             return web.Response(
                 status=answer.status_code, body=body, headers={"Content-Type": kind}
@@ -124,6 +130,12 @@ class Proxy:
         if waiting:
             waiting.cancel()
         return stream
+
+
+def _changes(request: web.Request) -> bool:
+    """Whether a call may have changed one of the operator's objects."""
+    own = "selfsubjectaccessreviews" in request.path or "/leases" in request.path
+    return not own and "dryRun" not in request.query
 
 
 async def _next(lines: AsyncIterator[str]) -> str:

@@ -53,8 +53,8 @@ def broken(reason: Reason) -> Pod:
     return pod(ready=False, report=None, fault=Fault(reason, "words"))
 
 
-def waiting() -> Pod:
-    fault = Fault(Reason.UNSCHEDULABLE, "pod a: 0/1 nodes: Insufficient amd.com/gpu")
+def waiting(why: str = "Insufficient amd.com/gpu") -> Pod:
+    fault = Fault(Reason.UNSCHEDULABLE, f"pod a: 0/1 nodes: {why}")
     return pod(ready=False, report=None, fault=fault, unschedulable_since=NOW)
 
 
@@ -159,6 +159,21 @@ NOT_READY: list[Any] = [
         id="no free device, seen by the scheduler alone",
     ),
     pytest.param(
+        replace(SERVING, decision=HIP, pods=(waiting("1 cannot allocate all claims"),)),
+        {"AcceleratorReady": ("False", "DevicesShort")},
+        id="no device that fits a claim",
+    ),
+    pytest.param(
+        replace(SERVING, decision=HIP, pods=(waiting(),), devices=Devices(1, 1, {"n": 1})),
+        {"AcceleratorReady": ("Unknown", "Starting")},
+        id="a device that has just come free, before the scheduler looks again",
+    ),
+    pytest.param(
+        replace(SERVING, pods=(broken(Reason.DEVICE_HUNG),)),
+        {"ModelReady": ("False", "DeviceHung"), "Ready": ("False", "DeviceHung")},
+        id="an engine that hangs on a CPU",
+    ),
+    pytest.param(
         replace(SERVING, deployment=deployment(0), pods=(waiting(),)),
         {"ModelReady": ("Unknown", "Unschedulable"), "Ready": ("False", "Unschedulable")},
         id="a pod without a node, for another reason than its device",
@@ -170,8 +185,11 @@ NOT_READY: list[Any] = [
             deployment=deployment(0),
             pods=(waiting(), pod(current=False, terminating=True)),
         ),
-        {"Progressing": ("True", "WaitingForDevice")},
-        id="a pod that waits for a draining one's device",
+        {
+            "Progressing": ("True", "WaitingForDevice"),
+            "AcceleratorReady": ("Unknown", "WaitingForDevice"),
+        },
+        id="a pod that waits for a draining one's device, which is no fault",
     ),
     pytest.param(
         replace(
@@ -266,6 +284,11 @@ POD_FAULTS: list[Any] = [
         Reason.OOM_KILLED, "raise spec.template.resources.limits.memory", id="out of memory",
     ),
     pytest.param(
+        [container(state=BACK_OFF, lastState=ended(reason="OOMKilled", exitCode=1,
+            message='{"reason": "EngineFailed", "message": "the engine ended by signal 9"}'))],
+        Reason.OOM_KILLED, "raise spec.template", id="out of memory, as the server saw it",
+    ),
+    pytest.param(
         [container(state={"running": {}}, lastState=ended(
             message='{"reason": "DeviceHung", "message": "device hung: 61 s"}'))],
         Reason.DEVICE_HUNG, "device hung: 61 s", id="what ended it, while it starts again",
@@ -295,6 +318,19 @@ def test_a_pod_that_once_ended_and_serves_now_is_well() -> None:
     assert pods.view(status(containerStatuses=[well]), None, None).fault is None
 
 
-def test_an_evicted_pod_says_why() -> None:
-    found = pods.view(status(reason="Evicted", message="disk"), None, None).fault
-    assert found == Fault(Reason.EVICTED, "pod a was evicted: disk")
+def evicted(minutes: float, message: str) -> dict[str, Any]:
+    stamp = (NOW - timedelta(minutes=minutes)).isoformat()
+    ended = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": stamp}
+    return status(phase="Failed", reason="Evicted", message=message, conditions=[ended])
+
+
+def test_an_evicted_pod_says_why_for_a_while() -> None:
+    volume = 'Usage of EmptyDir volume "flatwake-cache" exceeds the limit "20Mi"'
+    found = pods.failed_lately([evicted(5, "older"), evicted(1, volume)], {}, NOW)
+    assert found is not None
+    assert found.reason is Reason.EVICTED
+    assert volume in found.message
+    assert "raise spec.model.cache.size" in found.message
+    assert pods.failed_lately([evicted(11, "long ago")], {}, NOW) is None
+    other = {"metadata": {"annotations": {"flatwake.dev/pin": "newer"}}}
+    assert pods.failed_lately([evicted(1, "of an older template")], other, NOW) is None

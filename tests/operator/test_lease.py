@@ -1,6 +1,7 @@
 """One leads; another takes over in the Lease's time; a late one stops writing by itself."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import kopf
@@ -8,8 +9,9 @@ import pytest
 from apiserver import ApiServer
 from flatwake_operator.api import Api
 from flatwake_operator.errors import LeaseLostError
+from flatwake_operator.keeper import Keeper
 from flatwake_operator.kinds import LEASE
-from flatwake_operator.lease import DEADLINE_SECONDS, DURATION_SECONDS, Lease
+from flatwake_operator.lease import DEADLINE_SECONDS, DURATION_SECONDS, RENEW_SECONDS, Lease
 
 
 class Clock:
@@ -90,3 +92,29 @@ def test_a_released_lease_is_taken_at_once(candidates: Candidates) -> None:
     with pytest.raises(LeaseLostError):
         candidates.first.check()
     assert candidates.take(candidates.second)
+
+
+def test_a_lease_is_renewed_while_the_loop_is_busy(bare_api: ApiServer) -> None:
+    connection = kopf.ConnectionInfo(server=bare_api.url, token=bare_api.token, insecure=True)
+
+    async def lead() -> None:
+        api = Api(connection)
+        lease = Lease(api, "default", "busy", "one")
+        assert await lease.try_once()
+        keeping = asyncio.create_task(Keeper(lease, lambda: Api(connection)).run())
+        await asyncio.sleep(0)
+        seen = set()
+        # Nothing of the loop runs meanwhile, as these calls wait for their answers.
+        deadline = time.monotonic() + 6 * RENEW_SECONDS
+        while len(seen) < 3 and time.monotonic() < deadline:
+            seen.add(bare_api.call("GET", LEASE.path("default", "busy"))[1]["spec"]["renewTime"])
+        assert len(seen) == 3
+        lease.check()
+        keeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await keeping
+        await lease.release()
+        assert not lease.leading
+        await api.close()
+
+    asyncio.run(lead())

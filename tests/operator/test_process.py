@@ -1,5 +1,6 @@
 """The operator as a process: it leads, hands over, survives its API server, and keeps quiet."""
 
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import httpx
 import pytest
 from apiserver import ApiServer
 from faulty import Fault, Proxy
-from flatwake_operator import crd, kinds, startup
+from flatwake_operator import crd, kinds, labels, startup
 from lab import Lab
 
 PROGRAM = "from flatwake_operator.cli import operator; operator()"
@@ -183,6 +184,65 @@ def test_it_outlives_what_an_api_server_can_do(
         assert one.child.poll() is None, f"{fault} ended it"
     assert len(lab.list(kinds.DEPLOYMENT)) == 1
     assert one.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_after_any_of_its_writes_another_process_converges(
+    lab: Lab, start: Callable[..., Process], proxy: Proxy
+) -> None:
+    """A server is made, then changed; SIGKILL comes after write 1, 2, 3, … of the two."""
+    for point in itertools.count(1):
+        name = f"chat{point}"
+        process = start(f"number{point}", "--no-elect", url=proxy.url)
+        until("it is ready", lambda process=process: process.ask("readyz"))
+        first = proxy.written
+
+        def kill(number: int, process: Process = process, last: int = first + point) -> None:
+            if number == last:
+                process.child.kill()
+
+        proxy.on_write = kill
+        _make_and_change(lab, process, name)
+        survived = process.child.poll() is None
+        if not survived:
+            proxy.on_write = lambda _: None
+            process = start(f"successor{point}", "--no-elect")
+            _make_and_change(lab, process, name)
+        for kind in (kinds.DEPLOYMENT, kinds.SERVICE, kinds.BUDGET):
+            mine = lab.ok("GET", f"{kind.path(lab.namespace)}?labelSelector={labels.SERVER}={name}")
+            assert [thing["metadata"]["name"] for thing in mine["items"]] == [name], kind.name
+        revisions = kinds.REVISION.path(lab.namespace)
+        kept = lab.ok("GET", f"{revisions}?labelSelector={labels.SERVER}={name}")["items"]
+        assert 1 <= len(kept) <= 2
+        process.end(signal.SIGKILL)
+        if survived:
+            break
+    print(f"{point - 1} points")
+    assert point > 10
+
+
+def _make_and_change(lab: Lab, process: Process, name: str) -> None:
+    """A server, then a change of it; each waits for what is wanted or for the process's end."""
+
+    def queue_is(number: int) -> bool:
+        found = lab.get(kinds.DEPLOYMENT, name)
+        words = found["spec"]["template"]["spec"]["containers"][0]["args"] if found else []
+        conditions = lab.conditions(name)
+        current = lab.want(kinds.SERVER, name)["metadata"]["generation"]
+        said = conditions.get("Accepted", {}).get("observedGeneration") == current
+        settled = found is not None and not found["spec"].get("paused")
+        return settled and said and _after(words, "--queue") == ["--queue", str(number)]
+
+    if lab.get(kinds.SERVER, name) is None:
+        lab.create(name, replicas=2, limits={"queue": 5})
+    for number in (5, 6):
+        if number == 6 or lab.want(kinds.SERVER, name)["spec"]["limits"]["queue"] == number:
+            lab.edit(name, limits={"queue": number})
+            until(
+                f"{name} has queue {number}",
+                lambda number=number: process.child.poll() is not None or queue_is(number),
+            )
 
 
 def _after(words: list[str], flag: str) -> list[str]:

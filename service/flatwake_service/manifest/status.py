@@ -52,7 +52,6 @@ class Reason(StrEnum):
     WARMING = "Warming"
     SERVING = "Serving"
     DRAINING = "Draining"
-    DRAINED = "Drained"
     KEYS_MISSING = "KeysMissing"
     MODEL_MISSING = "ModelMissing"
     MODEL_UNREADABLE = "ModelUnreadable"
@@ -63,7 +62,6 @@ class Reason(StrEnum):
     DEVICE_HUNG = "DeviceHung"
     DEVICE_FAULT = "DeviceFault"
     ENGINE_FAILED = "EngineFailed"
-    ARGUMENTS_INVALID = "ArgumentsInvalid"
     PORT_IN_USE = "PortInUse"
 
     # The InferenceServer in its cluster.
@@ -79,7 +77,6 @@ class Reason(StrEnum):
     ROLLING_OUT = "RollingOut"
     WAITING_FOR_DEVICE = "WaitingForDevice"
     UP_TO_DATE = "UpToDate"
-    STALLED = "Stalled"
     SCALED_TO_ZERO = "ScaledToZero"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
