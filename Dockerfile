@@ -4,6 +4,7 @@
 #             on AMD GPUs as well:
 #               --build-arg BASE=docker.io/rocm/dev-ubuntu-24.04:7.2.4-complete --build-arg HIP=on
 #   operator  the operator and the commands that need no engine (crd, render).
+#   load      the load suite, for running it inside a cluster.
 #
 # BASE is a Debian or Ubuntu whose Python is 3.11 or newer; everything is built on BUILD_BASE, which
 # is the same unless given. Behind a proxy with an authority of its own give the build its
@@ -55,30 +56,29 @@ RUN [ "${HIP}" != on ] \
  && cmake --build build --parallel ${JOBS} --target flatwake_hip \
  && cp build/hip/libflatwake_hip.so /libraries/; }
 
-# What is installed from PyPI: a layer that our own code doesn't change.
-FROM tools AS dependencies
-COPY pyproject.toml ./
-RUN printf '%s\n' \
-      'import sys, tomllib' \
-      'project = tomllib.load(open("pyproject.toml", "rb"))["project"]' \
-      'for line in project["dependencies"] + project["optional-dependencies"][sys.argv[1]]:' \
-      '    print(line)' > requirements.py
-
-FROM dependencies AS service-dependencies
+# What is installed from PyPI, by version and hash: layers that our own code doesn't change.
+FROM tools AS service-dependencies
+COPY .ci/lock/images/service.txt ./
 # pypi:// sources ask the index that pip has built in, and pip itself doesn't stay.
 RUN --mount=type=secret,id=ca \
     if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
-    python3 requirements.py service > requirements.txt \
- && /opt/flatwake/bin/pip install -q -r requirements.txt \
+    /opt/flatwake/bin/pip install -q --require-hashes -r service.txt \
  && /opt/flatwake/bin/python3 -c 'from pip._internal.models.index import PyPI; print("[global]", f"index-url = {PyPI.simple_url}", sep="\n")' \
       > /opt/flatwake/pip.conf \
  && /opt/flatwake/bin/pip uninstall -q -y pip setuptools
 
-FROM dependencies AS operator-dependencies
+FROM tools AS operator-dependencies
+COPY .ci/lock/images/operator.txt ./
 RUN --mount=type=secret,id=ca \
     if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
-    python3 requirements.py operator > requirements.txt \
- && /opt/flatwake/bin/pip install -q -r requirements.txt \
+    /opt/flatwake/bin/pip install -q --require-hashes -r operator.txt \
+ && /opt/flatwake/bin/pip uninstall -q -y pip setuptools
+
+FROM tools AS load-dependencies
+COPY .ci/lock/images/loadtest.txt ./
+RUN --mount=type=secret,id=ca \
+    if [ -f /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    /opt/flatwake/bin/pip install -q --require-hashes -r loadtest.txt \
  && /opt/flatwake/bin/pip uninstall -q -y pip setuptools
 
 # Our own packages, in a tree that is laid over the dependencies'.
@@ -117,6 +117,15 @@ COPY --from=packages /packages /opt/flatwake
 ARG REVISION=unknown
 LABEL org.opencontainers.image.revision="${REVISION}"
 CMD ["operator"]
+
+FROM runtime AS load
+LABEL org.opencontainers.image.title="flatwake-load" \
+      org.opencontainers.image.description="Puts a model server under load and judges it"
+COPY --from=load-dependencies /opt/flatwake /opt/flatwake
+COPY --from=packages /packages /opt/flatwake
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
+CMD ["load", "--help"]
 
 FROM runtime AS service
 LABEL org.opencontainers.image.title="flatwake-service" \

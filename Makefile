@@ -80,6 +80,11 @@ lock: $(VENV)/.dev ## Renew the lock files from pyproject.toml
 			--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet \
 			-o $(LOCKS)/$$profile.txt; \
 	done
+	for extra in service operator loadtest; do \
+		$(BIN)/uv pip compile pyproject.toml --extra $$extra --universal --python-version 3.11 \
+			--constraint $(LOCKS)/dev.txt --generate-hashes --no-emit-index-url --no-annotate \
+			--no-header --quiet -o $(LOCKS)/images/$$extra.txt; \
+	done
 
 .PHONY: clean
 clean: ## Remove what was built (the environment stays)
