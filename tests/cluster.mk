@@ -3,7 +3,7 @@
 CLUSTER := tests/cluster/cluster
 IMAGES ?= operator cpu
 
-.PHONY: cluster-build cluster cluster-down cluster-status cluster-check images push test-cluster
+.PHONY: cluster-build cluster cluster-down cluster-status cluster-check images push test-cluster test-cluster-slow soak
 
 cluster-build: ## Compile Kubernetes for the test cluster (once; 6 to 15 minutes)
 	$(CLUSTER) build
@@ -20,7 +20,7 @@ cluster-status: ## Its components, their memory, start-up times
 cluster-check: ## Prove that the running cluster is a real one (34 checks)
 	tests/cluster/check
 
-images: ## Build the images (IMAGES="operator cpu hip", BASE=image from a registry)
+images: ## Build the images (IMAGES="operator cpu hip load", BASE=image from a registry)
 	$(CLUSTER) images $(IMAGES) $(if $(BASE),--base $(BASE))
 
 push: ## Build the images and push them to REGISTRY; prints the helm line
@@ -28,4 +28,10 @@ push: ## Build the images and push them to REGISTRY; prints the helm line
 	$(CLUSTER) images $(IMAGES) $(if $(BASE),--base $(BASE)) --push $(REGISTRY)
 
 test-cluster: ## Run the cluster suite (root, Go, containerd; see docs/development/cluster.md)
-	$(BIN)/python -m pytest tests/cluster -q
+	$(BIN)/python -m pytest tests/cluster -m "not slow" -q
+
+test-cluster-slow: ## Its tests that take over a minute each
+	$(BIN)/python -m pytest tests/cluster tests/operator -m slow -q --ignore=tests/cluster/test_soak.py
+
+soak: ## 100 servers, half an hour of changes, five quiet minutes (docs/benchmarks/cluster.json)
+	$(BIN)/python -m pytest tests/cluster/test_soak.py -q -s

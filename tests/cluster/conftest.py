@@ -27,7 +27,7 @@ PLUG_DEVICES = ("test_cluster", "test_devices")
 CLIENT = {
     "apiVersion": "v1",
     "kind": "Pod",
-    "metadata": {"name": "client"},
+    "metadata": {"name": "client", "labels": {"run": "client"}},
     "spec": {
         "terminationGracePeriodSeconds": 0,
         "automountServiceAccountToken": False,

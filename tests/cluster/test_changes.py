@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import pytest
+from testcluster import hub as model_hub
 from testcluster import release as chart
 from testcluster.hub import Hub
-from testcluster.kube import Kube
+from testcluster.kube import Kube, Object
 from testcluster.layout import Cluster
 from testcluster.servers import Server, example
 
@@ -71,11 +73,88 @@ def test_an_operator_upgrade_rolls_nothing_and_neither_does_the_scale_after_it(
     assert server.template_generation() == before
 
 
-def test_an_engine_setting_rolls_every_pod(server: Server, one_replica: set[str]) -> None:
-    server.patch({"engine": {"maxSequences": 2}})
+@pytest.mark.parametrize(
+    "what",
+    [
+        "engine",
+        pytest.param("limits", marks=pytest.mark.slow),
+        pytest.param("model", marks=pytest.mark.slow),
+    ],
+)
+def test_what_pods_are_started_with_rolls_every_pod(
+    server: Server, one_replica: set[str], hub: Hub, what: str
+) -> None:
+    hub.files["same.gguf"] = hub.files[model_hub.FILE]
+    changes = {
+        "engine": {"maxSequences": 2},
+        "limits": {"queue": 9},
+        "model": {"source": hub.url("same.gguf")},
+    }
+    server.patch({what: changes[what]})
     rolled = server.wait_for_pods("other pods", lambda ready: ready.isdisjoint(one_replica))
     assert len(rolled) == 1
     assert server.wait_for("Ready")["reason"] == "Serving"
+
+
+def test_what_pods_know_nothing_of_rolls_nothing(server: Server, one_replica: set[str]) -> None:
+    before = server.template_generation()
+    changes = {
+        "access": {"from": [{"podSelector": {}}]},
+        "endpoint": {"annotations": {"example.com/note": "new"}},
+        "rollout": {"strategy": "Replace"},
+    }
+    server.patch(changes)
+    for thing, look in (("Service", with_note), ("strategy", replacing), ("NetworkPolicy", policy)):
+        server.kube.until(
+            f"the {thing} follows", functools.partial(look, server), namespaces=[server.namespace]
+        )
+    server.patch(dict.fromkeys(changes))
+    server.kube.until("the NetworkPolicy is gone", lambda: not policy(server))
+    assert server.template_generation() == before
+    assert server.ready_pods() == one_replica
+
+
+def with_note(server: Server) -> Object | None:
+    found = server.kube.get("service", server.name, server.namespace)
+    return found if found and "example.com/note" in found["metadata"]["annotations"] else None
+
+
+def policy(server: Server) -> Object | None:
+    return server.kube.get("networkpolicy", server.name, server.namespace)
+
+
+def replacing(server: Server) -> Object | None:
+    found = server.kube.get("deployment", server.name, server.namespace)
+    surge = found and found["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+    return found if surge == 0 else None
+
+
+def test_a_chat_template_is_taken_up_by_other_pods(server: Server, one_replica: set[str]) -> None:
+    plain = server.chat()["usage"]["prompt_tokens"]
+    apply_template(server, "{{ messages[-1].content }}")
+    server.patch({"model": {"chatTemplate": {"name": "templates", "key": "chat"}}})
+    server.wait_for_pods("other pods", lambda ready: ready.isdisjoint(one_replica))
+    server.wait_for("Ready")
+    assert server.chat()["usage"]["prompt_tokens"] < plain
+
+
+@pytest.mark.slow
+def test_an_edited_chat_template_is_taken_up_by_other_pods(
+    server: Server, one_replica: set[str]
+) -> None:
+    """ConfigMaps aren't watched: the operator reads it with each resync, once a minute."""
+    apply_template(server, "{{ messages[-1].content }}")
+    server.patch({"model": {"chatTemplate": {"name": "templates", "key": "chat"}}})
+    before = server.wait_for_pods("one pod", lambda ready: len(ready) == 1)
+    apply_template(server, "{{ messages[-1].content }} and so on and on and on")
+    server.wait_for_pods("other pods", lambda ready: ready.isdisjoint(before))
+
+
+def apply_template(server: Server, text: str) -> None:
+    template = {"metadata": {"name": "templates"}, "data": {"chat": text}}
+    server.kube.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", **template}, namespace=server.namespace
+    )
 
 
 def test_rollout_restart_works(server: Server, one_replica: set[str]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from testcluster import images as project_images
-from testcluster import lifecycle
+from testcluster import layout, lifecycle, registry
 from testcluster.kube import Kube, Object
 
 HARDENED = {
@@ -98,3 +100,28 @@ def test_the_amd_image_says_what_a_machine_without_a_driver_lacks(
     assert "usable" in lines["backend cpu"]
     assert "the HIP runtime is missing" in lines["backend hip"]
     assert "no /dev/kfd" in lines["amd gpu"]
+
+
+@pytest.mark.slow
+def test_a_push_ends_with_the_line_to_install_with(
+    images: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a registry of the test's own, which Docker's tools call insecure."""
+    with registry.serving() as serving:
+        settings = tmp_path / "registries.conf"
+        settings.write_text(f'[[registry]]\nlocation = "{serving.address}"\ninsecure = true\n')
+        monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(settings))
+        words = ["images", "operator", "--push", f"{serving.address}/team"]
+        done = subprocess.run(
+            [sys.executable, str(layout.SOURCES / "cluster"), *words],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    name = images["operator"].replace("localhost", f"{serving.address}/team")
+    assert done.stdout.endswith(
+        f"helm upgrade --install flatwake charts/flatwake \\\n  --set images.operator={name}\n"
+    )
+    (manifest,) = serving.manifests.values()
+    layers = [layer["digest"] for layer in json.loads(manifest)["layers"]]
+    assert layers
+    assert set(layers) <= serving.blobs.keys()

@@ -28,8 +28,8 @@ BASE_REFERENCE = "localhost/flatwake-debian:1"
 NOT_NEEDED = ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/man",
               "usr/share/locale", "usr/share/info", "var/log")  # fmt: skip
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-SOURCES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE",
-           "kernels", "loadtest", "operator", "service")  # fmt: skip
+SOURCES = ("Dockerfile", ".dockerignore", ".ci/lock/images", "pyproject.toml", "README.md",
+           "LICENSE", "kernels", "loadtest", "operator", "service")  # fmt: skip
 NOT_SOURCES = {"__pycache__", "native", "build"}
 KEPT_ARCHIVES = 3
 STORAGE_LIMIT = 12_000_000_000
@@ -65,7 +65,8 @@ class Image:
 OPERATOR = Image("operator", "operator")
 CPU = Image("cpu", "service")
 HIP = Image("hip", "service", ("HIP=on",))
-ALL = {image.name: image for image in (OPERATOR, CPU, HIP)}
+LOAD = Image("load", "load")
+ALL = {image.name: image for image in (OPERATOR, CPU, HIP, LOAD)}
 
 
 def source_files() -> Iterator[Path]:
@@ -142,6 +143,8 @@ def _empty(folder: Path) -> None:
 def build(image: Image, *, base: str | None = None) -> Path:
     """The image's archive, built unless these very sources were built before."""
     target = image.archive()
+    if target.exists():
+        return target  # whatever another process is building
     with locked(layout.work_folder() / "images.lock"):
         if not target.exists():
             if _storage_bytes() > STORAGE_LIMIT:
@@ -207,6 +210,12 @@ def save(reference: str, target: Path) -> None:
     part.replace(target)
 
 
+def ensure_stored(image: Image) -> None:
+    """The store has the image; its archive is kept also while the store is made anew."""
+    if not has_image(image.reference()):
+        run(*buildah("pull", "--quiet", f"docker-archive:{image.archive()}"))
+
+
 def forget_old(repository: str, stem: str) -> None:
     """Remove all but the newest archives of an image, and their names in the store."""
     found = layout.archives().glob(f"{stem}-*.tar")
@@ -242,6 +251,7 @@ def _push(chosen: list[Image], registry: str) -> None:
     for image in chosen:
         name = image.reference().replace("localhost", registry, 1)
         say(f"pushing {name}")
+        ensure_stored(image)
         run(*buildah("push", image.reference(), f"docker://{name}"))
         line.append(f"--set images.{image.name}={name}")
     print(" \\\n  ".join(line))

@@ -43,9 +43,7 @@ def build() -> tuple[str, Path]:
 def _build(scratch: Path, reference: str, target: Path) -> None:
     _compile(scratch)
     shutil.copy(FOLDER / "Dockerfile", scratch)
-    if not images.has_image(images.CPU.reference()):
-        # The archive was kept while the store was made anew.
-        run(*images.buildah("pull", "--quiet", f"docker-archive:{images.CPU.archive()}"))
+    images.ensure_stored(images.CPU)
     words = ["bud", "--quiet", "--isolation", "chroot", "--tag", reference]
     words += ["--build-arg", f"SERVICE={images.CPU.reference()}", str(scratch)]
     run(*images.buildah(*words))

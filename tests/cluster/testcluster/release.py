@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 
 from testcluster import images, layout, lifecycle
 from testcluster.layout import Cluster
@@ -32,13 +34,21 @@ def helm(cluster: Cluster, *words: str, timeout_s: float = 180) -> str:
     return done.stdout
 
 
-def install(cluster: Cluster, references: dict[str, str], *values: str) -> str:
-    """Install or upgrade and wait for the operator; further values as `name=value`."""
+def install(
+    cluster: Cluster,
+    references: dict[str, str],
+    *values: str,
+    words: Sequence[str] = (),
+    chart: Path = CHART,
+) -> str:
+    """Install or upgrade and wait for the operator.
+
+    values: further ones as `name=value`. words: further ones for helm.
+    """
     chosen = [f"images.{name}={reference}" for name, reference in references.items()]
-    words = [f"--set={value}" for value in (*chosen, *values)]
     return helm(
-        cluster, "upgrade", "--install", NAME, str(CHART), "--create-namespace",
-        "--wait", "--timeout=150s", *words,
+        cluster, "upgrade", "--install", NAME, str(chart), "--create-namespace",
+        "--wait", "--timeout=150s", *(f"--set={value}" for value in (*chosen, *values)), *words,
     )  # fmt: skip
 
 

@@ -1,0 +1,119 @@
+"""What goes wrong is named by a condition, and its cure is picked up by itself."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from testcluster import volumes
+from testcluster.hub import DIGEST, Hub
+from testcluster.kube import Kube, Object
+from testcluster.servers import Server, example
+from testcluster.volumes import Volume
+
+Make = Callable[..., Server]
+
+
+@pytest.fixture(scope="module")
+def make(kube: Kube, release: str, hub: Hub, module_namespace: str) -> Make:
+    """Applies a server that is as given in some parts and in all others well."""
+
+    def one(name: str, model: Object | None = None, **spec: Any) -> Server:
+        engine = {"contextLength": 512, "maxSequences": 2}
+        manifest = example(
+            "smollm2.yaml", hub, engine=engine, accelerator={"backend": "Cpu"}, **spec
+        )
+        manifest["metadata"]["name"] = name
+        manifest["spec"]["model"] |= model or {}
+        kube.apply(manifest, namespace=module_namespace)
+        return Server(kube, module_namespace, name)
+
+    return one
+
+
+@pytest.fixture(scope="module")
+def volume(kube: Kube, module_namespace: str) -> Iterator[Volume]:
+    """What holds the model of server `full`."""
+    with volumes.small(kube, module_namespace, "full-cache", "20m") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def broken(make: Make, volume: Volume) -> dict[str, Server]:
+    """Servers with a fault each. They are made at once, as each takes a while to fail."""
+    environment = [
+        {"name": "SETTING", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "setting"}}}
+    ]
+    return {
+        server.name: server
+        for server in (
+            make("digest", model={"digest": "sha256:" + "0" * 64}),
+            make("full", model={"cache": {"size": "500Mi", "claim": {}}}),
+            make("secret", template={"env": environment}),
+            make("crash", template={"env": [{"name": "PYTHONHOME", "value": "/nowhere"}]}),
+            make("memory", template={"resources": {"limits": {"memory": "100Mi"}}}),
+        )
+    }
+
+
+def recovers(server: Server) -> None:
+    """It serves, without anything having been restarted by hand; then it makes room."""
+    server.wait_for("Ready", timeout_s=240)
+    server.kube.kubectl("-n", server.namespace, "delete", "infs", server.name, "--timeout=60s")
+
+
+def test_a_wrong_digest_is_named(broken: dict[str, Server]) -> None:
+    server = broken["digest"]
+    found = server.wait_for("ModelReady", "False", "DigestMismatch", timeout_s=120)
+    assert DIGEST in found["message"]
+    row = server.row()
+    assert (row["READY"], row["REASON"]) == ("False", "DigestMismatch")
+    assert "DigestMismatch" in server.kube.kubectl(
+        "-n", server.namespace, "describe", "infs", server.name
+    )
+    server.patch({"model": {"digest": f"sha256:{DIGEST}"}})
+    recovers(server)
+
+
+def test_a_full_volume_is_named(broken: dict[str, Server], volume: Volume) -> None:
+    server = broken["full"]
+    server.wait_for("ModelReady", "False", "CacheFull", timeout_s=120)
+    volume.grow("300m")
+    recovers(server)
+
+
+def test_a_missing_secret_is_named(broken: dict[str, Server]) -> None:
+    server = broken["secret"]
+    found = server.wait_for("ModelReady", "False", "ContainerConfig", timeout_s=120)
+    assert 'secret "absent" not found' in found["message"]
+    data = {"setting": base64.b64encode(b"1").decode()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "absent"}, "data": data}
+    server.kube.apply(secret, namespace=server.namespace)
+    recovers(server)
+
+
+def test_a_crash_loop_is_named(broken: dict[str, Server]) -> None:
+    server = broken["crash"]
+    found = server.wait_for("ModelReady", "False", "CrashLoop", timeout_s=120)
+    assert "kubectl logs" in found["message"]
+    server.patch({"template": {"env": []}})
+    recovers(server)
+
+
+def test_too_little_memory_is_named(broken: dict[str, Server]) -> None:
+    server = broken["memory"]
+    found = server.wait_for("ModelReady", "False", "OOMKilled", timeout_s=180)
+    assert "spec.template.resources.limits.memory" in found["message"]
+    server.patch({"template": {"resources": {"limits": {"memory": "2Gi"}}}})
+    recovers(server)
+
+
+@pytest.mark.slow
+def test_a_pod_that_outgrows_its_cache_is_evicted_and_that_is_named(make: Make) -> None:
+    server = make("evicted", model={"cache": {"size": "20Mi"}})
+    found = server.wait_for("ModelReady", "False", "Evicted", timeout_s=240)
+    assert "spec.model.cache.size" in found["message"]
+    server.patch({"model": {"cache": {"size": "1Gi"}}})
+    recovers(server)
