@@ -188,9 +188,7 @@ class EngineLayer:
         began, processor = time.monotonic(), time.process_time()
         for sink in sinks:
             number = next(self._numbers)
-            message = Submit(
-                number, number, self._prompt, SamplingParams(), tokens, FOREVER, FOREVER
-            )
+            message = Submit(number, number, self._prompt, SamplingParams(), tokens, FOREVER)
             self._client.submit(message, sink)
         await done.wait()
         for sink in sinks:

@@ -32,7 +32,7 @@ class Span:
 class Inputs:
     """The arrays of `Rows`, for up to `rows` rows and `sequences` sequences.
 
-    The host's side is written by `fill`, then `upload` copies what a bucket uses.
+    The host's side is written by `fill`, then one `upload` copies everything.
     """
 
     def __init__(self, backend: Backend, rows: int, sequences: int, table_blocks: int) -> None:
@@ -87,9 +87,14 @@ class Inputs:
         self._values["live"][0] = row
 
     def _write_table(self, index: int, blocks: list[int]) -> None:
-        """Most steps leave most tables as they were."""
-        if self._tables[index] != blocks:
-            self._values["block_table"][index, : len(blocks)] = blocks
+        """Most steps leave most tables as they were. Behind its end a table holds padding's block:
+        what a kernel might write there by mistake belongs to nobody.
+        """
+        before = self._tables[index]
+        if before != blocks:
+            table = self._values["block_table"][index]
+            table[: len(blocks)] = blocks
+            table[len(blocks) : len(before)] = 0
             self._tables[index] = list(blocks)
 
     def upload(self) -> None:

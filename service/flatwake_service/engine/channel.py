@@ -10,6 +10,8 @@ from flatwake_service.engine.messages import Down, Frames, Up
 
 _RECEIVE_BYTES = 1 << 18
 _SEND_BUFFER_BYTES = 1 << 20
+_REST_MS = 2
+"""How long to wait for the rest of a message of which a part is there."""
 
 
 class Disconnected(Exception):
@@ -44,22 +46,33 @@ class Channel:
         return cls(connected)
 
     def receive(self, timeout: float) -> list[Down]:
-        """What has come, after waiting up to `timeout` seconds for the first; often nothing.
+        """All that has come, after waiting up to `timeout` seconds for the first; often nothing.
+
+        All of it, since a cancellation may stand behind long prompts.
 
         Raises:
             Disconnected: the other end was closed.
         """
         if timeout > 0 and not self._poll.poll(timeout * 1000):
             return []
+        received: list[Down] = []
+        while True:
+            data = self._receive()
+            if data is not None:
+                received += map(messages.decode_down, self._frames.feed(data))
+            elif not self._frames.partial or not self._poll.poll(_REST_MS):
+                return received
+
+    def _receive(self) -> bytes | None:
         try:
             data = self._socket.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return []
+            return None
         except OSError as error:
             raise Disconnected(str(error)) from error
         if not data:
             raise Disconnected("the API process closed the socket")
-        return [messages.decode_down(body) for body in self._frames.feed(data)]
+        return data
 
     def send(self, message: Up) -> None:
         """

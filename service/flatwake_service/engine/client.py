@@ -36,8 +36,6 @@ from flatwake_service.manifest.status import Reason
 
 _EXIT_SECONDS = 0.5
 """How long after its socket closed a child may take to exit, before it is killed."""
-_BACKLOG_BYTES = 64 << 20
-"""What may wait to be read by the engine before it counts as not reading."""
 
 
 class Sink(Protocol):
@@ -117,6 +115,11 @@ class EngineClient:
         child = await start_child(config, command, lambda: _Connection(client))
         client._child = child
         client._watch = Watch(child.heartbeat, step_timeout, start_timeout, time.monotonic())
+        # A quick child may have said something already.
+        if client._transport is not None:
+            child.stop_listening()
+        if client.started is not None:
+            client._watch.started()
         client._tasks = [
             asyncio.create_task(client._outlive(child)),
             asyncio.create_task(client._look(client._watch)),
@@ -140,8 +143,8 @@ class EngineClient:
         return self.started
 
     def submit(self, message: Submit, sink: Sink) -> None:
-        """Sends a sequence; call it only after `ready`. If the engine has ended meanwhile, or
-        doesn't read what it is sent, the sink hears it by `failed`, soon.
+        """Sends a sequence; call it only after `ready`. If the engine has ended meanwhile, the sink
+        hears it by `failed`, soon.
         """
         assert self.started is not None, "the engine isn't ready"
         assert message.sequence not in self._sinks, f"sequence {message.sequence} is there"
@@ -222,7 +225,11 @@ class EngineClient:
 
     def _drop(self, number: int, error: Exception) -> None:
         """A sink raised, which is our bug: its sequence ends, and the loop's handler tells."""
+        sink = self._sinks.get(number)
         self.cancel(number)
+        if sink is not None:
+            with contextlib.suppress(Exception):  # It has a bug.
+                sink.failed(Reason.ENGINE_FAILED.value, f"the server has a bug: {error!r}")
         asyncio.get_running_loop().call_exception_handler(
             {"message": f"the sink of sequence {number} raised", "exception": error}
         )
@@ -236,11 +243,9 @@ class EngineClient:
         transport = self._transport
         if transport is None or transport.is_closing() or self.ended.is_set():
             return False
+        # What waits to be read is bounded by admission; an engine that no longer reads doesn't
+        # stamp its heartbeat either.
         transport.write(messages.encode(message))
-        if transport.get_write_buffer_size() > _BACKLOG_BYTES:
-            self._fail(
-                Failed(Reason.ENGINE_FAILED.value, "the engine doesn't read what it is sent")
-            )
         return True
 
     async def _outlive(self, child: Child) -> None:

@@ -38,7 +38,6 @@ def place(runner: Runner, prompts: Items[Items[int]], room: int) -> list[Sequenc
             sampling=SamplingParams(),
             max_tokens=room,
             deadline=0.0,
-            queue_deadline=0.0,
             arrival=index,
             blocks=list(range(block, block + need)),
             slot=index + 1,

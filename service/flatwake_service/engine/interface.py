@@ -13,13 +13,15 @@ from flatwake_service.engine.messages import Device
 class StepRunner(Protocol):
     """Runs batches on one device.
 
-    `blocks` KV blocks beside block 0, and `slots` beside slot 0, may be given to sequences.
+    `vocabulary` token ids have a row in the model. `blocks` KV blocks beside block 0, and `slots`
+    beside slot 0, may be given to sequences.
     `recurrent` says whether a slot holds state that must be zeroed when it is taken.
     `bandwidth_bytes` is the device's read rate a second, measured at start; `graph_*` count since
     start.
     """
 
     context: int
+    vocabulary: int
     blocks: int
     slots: int
     recurrent: bool

@@ -44,10 +44,10 @@ class SamplingParams(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Submit(msgspec.Struct, tag=0, array_like=True, frozen=True):
-    """One sequence. `group` is shared by a request's choices, which have the same prompt.
+    """One sequence. `group` is shared by a prompt's choices; the first of them brings `ids`, the
+    others follow it at once and bring none, so that a long prompt crosses once.
 
     `deadline` is CLOCK_MONOTONIC seconds; past it the sequence ends with timeout.
-    `queue_deadline` likewise, while it still waits.
     """
 
     sequence: int
@@ -56,7 +56,6 @@ class Submit(msgspec.Struct, tag=0, array_like=True, frozen=True):
     sampling: SamplingParams
     max_tokens: int
     deadline: float
-    queue_deadline: float
 
 
 class Cancel(msgspec.Struct, tag=1, array_like=True, frozen=True):
@@ -93,11 +92,13 @@ class Device(msgspec.Struct, array_like=True, frozen=True):
 class Started(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """The engine takes sequences. `context` is the effective one, in tokens.
 
+    `vocabulary` is the number of token ids that the model knows, which a tokenizer may exceed.
     `bandwidth_bytes` is the device's read rate a second, measured at start.
     """
 
     context: int
     kv_tokens: int
+    vocabulary: int
     backend: str
     device: Device
     bandwidth_bytes: float
@@ -210,6 +211,11 @@ class Frames:
 
     def __init__(self) -> None:
         self._pending = bytearray()
+
+    @property
+    def partial(self) -> bool:
+        """Whether a part of a frame is there."""
+        return bool(self._pending)
 
     def feed(self, data: bytes | memoryview) -> list[bytes]:
         """Bodies that `data` completes.

@@ -55,8 +55,9 @@ class Runner:
         cache = Cache(backend, decoder.shape.cache, kv_dtype, pool.blocks + 1, self.slots + 1)
         self._cache = cache
         decoder.bind(cache, pool.context)
-        live = min(config.vocabulary or decoder.shape.vocabulary, decoder.shape.vocabulary)
-        self._sampler = Sampler(backend, self.slots, decoder.shape.vocabulary, live)
+        self.vocabulary = decoder.shape.vocabulary
+        live = min(config.vocabulary or self.vocabulary, self.vocabulary)
+        self._sampler = Sampler(backend, self.slots, self.vocabulary, live)
         table = -(-pool.context // BLOCK_TOKENS)
         most = row_buckets(config.max_sequences)[-1]
         self._decode = Port(

@@ -74,6 +74,8 @@ class Scheduler:
         self._arrivals = 0
         self._step = 0
         self._soonest = math.inf
+        self._prompt: tuple[int, tuple[int, ...]] = (0, ())
+        """The newest group and its ids, for those of its choices that bring none."""
 
     @property
     def waiting(self) -> int:
@@ -90,25 +92,27 @@ class Scheduler:
         or leaves no room is a fault of ours, which must harm no other request.
         """
         assert message.sequence not in self._sequences, f"sequence {message.sequence} is there"
-        if not 0 < len(message.ids) < self.context:
+        if message.ids:
+            self._prompt = message.group, message.ids
+        group, ids = self._prompt
+        if group != message.group or not 0 < len(ids) < self.context:
             return SequenceTokens(message.sequence, (), finish="error")
         if message.max_tokens <= 0:
             return SequenceTokens(message.sequence, (), finish="length")
         sequence = Sequence(
             number=message.sequence,
             group=message.group,
-            prompt_length=len(message.ids),
-            ids=list(message.ids),
+            prompt_length=len(ids),
+            ids=list(ids),
             sampling=message.sampling,
             max_tokens=message.max_tokens,
             deadline=message.deadline,
-            queue_deadline=message.queue_deadline,
             arrival=self._arrivals,
         )
         self._arrivals += 1
         self._sequences[sequence.number] = sequence
         self._waiting.append(sequence)
-        self._soonest = min(self._soonest, sequence.deadline, sequence.queue_deadline)
+        self._soonest = min(self._soonest, sequence.deadline)
         return None
 
     def cancel(self, number: int) -> None:
@@ -118,13 +122,13 @@ class Scheduler:
             self._end(sequence)
 
     def expire(self, now: float) -> list[SequenceTokens]:
-        """End the sequences whose deadline has passed, or that waited for too long."""
+        """End the sequences whose deadline has passed."""
         if now < self._soonest:
             return []
-        late = [sequence for sequence in self._sequences.values() if _deadline(sequence) <= now]
+        late = [sequence for sequence in self._sequences.values() if sequence.deadline <= now]
         for sequence in late:
             self._end(sequence)
-        self._soonest = min(map(_deadline, self._sequences.values()), default=math.inf)
+        self._soonest = min((each.deadline for each in self._sequences.values()), default=math.inf)
         return [SequenceTokens(sequence.number, (), finish="timeout") for sequence in late]
 
     def schedule(self) -> Batch:
@@ -294,12 +298,6 @@ class Scheduler:
             self.blocks.release(block)
         self.slots.release(sequence.slot)
         sequence.blocks, sequence.slot, sequence.computed = [], 0, 0
-
-
-def _deadline(sequence: Sequence) -> float:
-    if sequence.started:
-        return sequence.deadline
-    return min(sequence.deadline, sequence.queue_deadline)
 
 
 def _cut(sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:

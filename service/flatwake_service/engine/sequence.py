@@ -29,7 +29,6 @@ class Sequence:
     sampling: SamplingParams
     max_tokens: int
     deadline: float
-    queue_deadline: float
     arrival: int
     computed: int = 0
     blocks: list[int] = field(default_factory=list)

@@ -96,6 +96,7 @@ def _serve(config: EngineConfig, channel: Channel, open_runner: OpenRunner) -> N
         Started(
             context=scheduler.context,
             kv_tokens=runner.blocks * BLOCK_TOKENS,
+            vocabulary=runner.vocabulary,
             backend=config.backend,
             device=runner.device,
             bandwidth_bytes=runner.bandwidth_bytes,

@@ -24,6 +24,7 @@ from flatwake_service.http.sampling import (
     chat_logprobs as wanted_logprobs,
 )
 from flatwake_service.http.sampling import (
+    check_prompt,
     max_tokens,
     sampling_params,
     stop_strings,
@@ -42,6 +43,7 @@ async def chat(request: Request, service: Service) -> Response:
     with intake.admit() as admitted:
         language = intake.language
         ids = await language.chat(body.messages, body.chat_template_kwargs)
+        check_prompt(ids, "messages", intake.limits)
         prompt = Prompt(tuple(ids), max_tokens(body, len(ids), intake.limits))
         generation = admitted.generation(sampling)
         request_id, created = f"chatcmpl-{intake.token}", int(time.time())

@@ -16,13 +16,20 @@ from flatwake_service.http.generation import Prompt
 from flatwake_service.http.intake import Intake
 from flatwake_service.http.logprobs import completion_logprobs
 from flatwake_service.http.responses import Completion, CompletionChoice
-from flatwake_service.http.sampling import check_ids, max_tokens, sampling_params, stop_strings
+from flatwake_service.http.sampling import (
+    check_ids,
+    check_prompt,
+    max_tokens,
+    sampling_params,
+    stop_strings,
+)
 from flatwake_service.http.sampling import completion_logprobs as wanted_logprobs
 from flatwake_service.http.service import Service
 from flatwake_service.http.stream import EventStream
 from flatwake_service.http.wire import JsonResponse
 
-MAX_PROMPTS = 64
+MAX_SEQUENCES = 64
+"""Prompts times n of one request, which counts once against the queue."""
 
 
 async def completions(request: Request, service: Service) -> Response:
@@ -32,6 +39,7 @@ async def completions(request: Request, service: Service) -> Response:
     top = wanted_logprobs(body)
     sampling = sampling_params(body, top, intake.limits)
     given = split_prompts(body.prompt)
+    check_count(len(given), body.n)
     with intake.admit() as admitted:
         prompts, echoes = [], []
         for prompt in given:
@@ -79,7 +87,7 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[
     """The prompts that a request holds: one text, one list of ids, or a list of either.
 
     Raises:
-        ApiError: it holds none, too many, or a mixture.
+        ApiError: it holds none, or a mixture.
     """
     if isinstance(prompt, str):
         return [prompt]
@@ -94,13 +102,16 @@ def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[
         )
     if kinds == {int}:
         return [cast("list[int]", prompt)]
-    if len(prompt) > MAX_PROMPTS:
+    return cast("list[str | list[int]]", prompt)
+
+
+def check_count(prompts: int, n: int) -> None:
+    if prompts * n > MAX_SEQUENCES:
         raise ApiError(
             Code.INVALID_VALUE,
-            f"'prompt' must hold at most {MAX_PROMPTS} prompts, got {len(prompt)}",
+            f"'prompt' must hold at most {MAX_SEQUENCES // n} prompts with n = {n}, got {prompts}",
             param="prompt",
         )
-    return cast("list[str | list[int]]", prompt)
 
 
 async def _ids(
@@ -109,9 +120,9 @@ async def _ids(
     if isinstance(prompt, str):
         if not prompt:
             raise ApiError(Code.INVALID_VALUE, "'prompt' is empty", param="prompt")
-        return await intake.language.text(prompt, add_special=body.add_special_tokens)
-    check_ids(prompt, "prompt", intake.limits)
-    return prompt
+        ids = await intake.language.text(prompt, add_special=body.add_special_tokens)
+        return check_prompt(ids, "prompt", intake.limits)
+    return check_ids(prompt, "prompt", intake.limits.vocabulary)
 
 
 async def _echo(prompt: str | list[int], intake: Intake) -> str:

@@ -80,9 +80,8 @@ class Generation:
         self._output = output
         self.prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
         self._left = len(prompts) * n
-        now = time.monotonic()
         deadline = self._arrival + self._request_timeout
-        self._set_timers(now, deadline)
+        self._set_timers(deadline)
         for number, prompt in enumerate(prompts):
             group = 0
             for index in range(n):
@@ -102,20 +101,19 @@ class Generation:
                     Submit(
                         sequence=sequence,
                         group=group,
-                        ids=prompt.ids,
+                        ids=() if index else prompt.ids,
                         sampling=for_choice(self.sampling, index),
                         max_tokens=prompt.max_tokens,
                         deadline=deadline,
-                        queue_deadline=now + self._queue_timeout,
                     ),
                     choice,
                 )
 
-    def _set_timers(self, now: float, deadline: float) -> None:
-        # The engine looks at deadlines between its steps; these hold during a long one, too.
+    def _set_timers(self, deadline: float) -> None:
+        # The engine looks at the deadline between its steps; this holds during a long one, too.
         later = asyncio.get_running_loop().call_later
         self._timers = [
-            later(deadline - now, self._request_late),
+            later(deadline - time.monotonic(), self._request_late),
             later(self._queue_timeout, self._queue_late),
         ]
 
@@ -163,7 +161,7 @@ class Generation:
 
     def choice_failed(self, finish: str) -> None:
         if finish == "timeout":
-            (self._request_late if self.started else self._queue_late)()
+            self._request_late()
         else:
             self.fail(ApiError(Code.SEQUENCE_FAILED, f"the engine ended the sequence: {finish}"))
 

@@ -23,7 +23,7 @@ GREEDY_BELOW = 1e-5
 
 @dataclass(frozen=True)
 class Limits:
-    """What the model and the server allow. Tokens."""
+    """What the model and the server allow. Tokens; `vocabulary` ids are the model's own."""
 
     context: int
     vocabulary: int
@@ -47,7 +47,7 @@ def sampling_params(request: Sampling, logprobs: int, limits: Limits) -> Samplin
             param="best_of",
         )
     temperature = request.temperature if request.temperature >= GREEDY_BELOW else 0.0
-    stop_ids = dict.fromkeys(_in_vocabulary(request.stop_token_ids, "stop_token_ids", limits))
+    stop_ids = dict.fromkeys(check_ids(request.stop_token_ids, "stop_token_ids", limits.vocabulary))
     if not request.ignore_eos:
         stop_ids |= dict.fromkeys(limits.eos_ids)
     if len(stop_ids) > MAX_STOP_IDS:
@@ -142,8 +142,23 @@ def max_tokens(request: Sampling, prompt: int, limits: Limits) -> int:
     return room
 
 
-def check_ids(ids: list[int], param: str, limits: Limits) -> None:
-    _in_vocabulary(ids, param, limits)
+def check_ids(ids: list[int], param: str, vocabulary: int) -> list[int]:
+    """The same ids. Raises ApiError: one of them isn't below `vocabulary`."""
+    if max(ids, default=0) < vocabulary:
+        return ids
+    index = next(index for index, token in enumerate(ids) if token >= vocabulary)
+    raise _value(f"{param}[{index}]", f"must be a token id from 0 to {vocabulary - 1}", ids[index])
+
+
+def check_prompt(ids: list[int], param: str, limits: Limits) -> list[int]:
+    """A text's ids, which may hold a token that its model has no row for. Raises ApiError."""
+    if max(ids, default=0) < limits.vocabulary:
+        return ids
+    raise _value(
+        param,
+        f"must have no token that the model lacks (its ids end at {limits.vocabulary - 1})",
+        max(ids),
+    )
 
 
 def _prompt(request: Sampling) -> str:
@@ -157,14 +172,6 @@ def _check_fixed(request: Sampling) -> None:
             raise ApiError(
                 Code.UNSUPPORTED_VALUE, f"'{name}' must be {word}, got {other}", param=name
             )
-
-
-def _in_vocabulary(ids: list[int], param: str, limits: Limits) -> list[int]:
-    for index, token in enumerate(ids):
-        if token >= limits.vocabulary:
-            where = f"{param}[{index}]"
-            raise _value(where, f"must be a token id from 0 to {limits.vocabulary - 1}", token)
-    return ids
 
 
 def _bias(bias: dict[str, float], limits: Limits) -> tuple[tuple[int, float], ...]:

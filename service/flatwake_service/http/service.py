@@ -190,10 +190,12 @@ class Service:
 
     def _limits(self, engine: Engine, language: Language) -> Limits:
         assert engine.started is not None
+        # A tokenizer may have tokens that its model has no row for, and the other way round.
+        vocabulary = min(language.tokenizer.size, engine.started.vocabulary)
         return Limits(
             context=engine.started.context,
-            vocabulary=language.tokenizer.size,
-            eos_ids=tuple(language.tokenizer.eos_ids),
+            vocabulary=vocabulary,
+            eos_ids=tuple(i for i in language.tokenizer.eos_ids if i < vocabulary),
             max_sequences=self.settings.max_sequences,
         )
 

@@ -41,12 +41,12 @@ async def tokenize(request: Request, service: Service) -> Response:
 
 
 async def detokenize(request: Request, service: Service) -> Response:
-    _, language, limits = service.serving()
+    _, language, _ = service.serving()
     settings = service.settings
     data = await read_body(
         request.scope, request.receive, settings.body_bytes, settings.request_timeout
     )
     body = bodies.decode(data, schema.DetokenizeRequest, settings.unknown_fields)
     service.model(body.model)
-    check_ids(body.tokens, "tokens", limits)
+    check_ids(body.tokens, "tokens", language.tokenizer.size)
     return JsonResponse(responses.Text(await language.decode(body.tokens)))

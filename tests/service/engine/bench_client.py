@@ -43,6 +43,7 @@ class NullRunner:
 
     def __init__(self, slots: int, seconds: float = 0.0) -> None:
         self.context, self.slots, self._seconds = CONTEXT, slots, seconds
+        self.vocabulary = 8
         self.blocks = slots * CONTEXT // 16
         self._batch: Batch | None = None
 
@@ -88,7 +89,7 @@ class Counter:
 
 def submit(number: int, tokens: int) -> Submit:
     ids = tuple(range(20))
-    return Submit(number, number, ids, SamplingParams(), tokens, NEVER, NEVER)
+    return Submit(number, number, ids, SamplingParams(), tokens, NEVER)
 
 
 def engine_side(streams: int, tokens: int) -> float:
@@ -121,7 +122,7 @@ async def api_side(streams: int, frames: int) -> float:
     """µs a token from the socket's bytes to a sink's call."""
     client = EngineClient()
     connection = _Connection(client)
-    client.started = Started(CONTEXT, 1, "none", NullRunner.device, 1.0, 1)
+    client.started = Started(CONTEXT, 1, 1, "none", NullRunner.device, 1.0, 1)
     sinks = [Counter() for _ in range(streams)]
     client._sinks = dict(enumerate(sinks))  # type: ignore[arg-type]
     entries = tuple(SequenceTokens(number, (1234,)) for number in range(streams))

@@ -16,7 +16,7 @@ from engine_child import Follower, eventually, fake_config, fake_engine, run, su
 from fake_runner import alone
 from fake_worker import Behaviour
 from flatwake_service.engine.client import EngineClient, EngineEnded
-from flatwake_service.engine.messages import SamplingParams, Stats
+from flatwake_service.engine.messages import SamplingParams, SequenceTokens, Stats
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -165,13 +165,36 @@ def test_deadlines_reach_the_sink() -> None:
             running, queued = Follower(), Follower()
             now = time.monotonic()
             client.submit(submit_message(1, prompt(9), max_tokens=500, deadline=now + 1), running)
-            client.submit(submit_message(2, prompt(9), queue_deadline=now + 0.2), queued)
+            client.submit(submit_message(2, prompt(9), deadline=now + 0.2), queued)
             await queued.over()
             assert (queued.finish, queued.ids, queued.starts) == ("timeout", [], 0)
             assert running.finish is None
             await running.over()
             assert running.finish == "timeout"
             assert running.ids
+
+    run(scenario())
+
+
+def test_a_sink_with_a_bug_hears_that_its_sequence_is_over() -> None:
+    class Buggy(Follower):
+        def tokens(self, entry: SequenceTokens, stamp: float) -> None:
+            raise ZeroDivisionError("a bug")
+
+    async def scenario() -> None:
+        told: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with fake_engine() as client:
+            await client.ready()
+            buggy, other = Buggy(), Follower()
+            client.submit(submit_message(1, prompt(9)), buggy)
+            client.submit(submit_message(2, prompt(9)), other)
+            await buggy.over()
+            assert buggy.failure is not None
+            assert "bug" in buggy.failure[1]
+            await other.over()
+            assert other.finish == "length"
+            assert len(told) == 1
 
     run(scenario())
 

@@ -44,7 +44,7 @@ def answers(
         if waiting:
             number, ids = waiting.pop(0)
             params = SamplingParams()
-            scheduler.submit(Submit(number, number, tuple(ids), params, 4, NEVER, NEVER))
+            scheduler.submit(Submit(number, number, tuple(ids), params, 4, NEVER))
         batch = scheduler.schedule()
         for sequence in batch.taken:
             runner.take(sequence)

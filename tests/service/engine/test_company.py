@@ -58,7 +58,7 @@ def sampling(seed: int) -> SamplingParams:
 def submit(number: int, length: int, tokens: int) -> Submit:
     rng = random.Random(number)
     ids = tuple(rng.randrange(400) for _ in range(length))
-    return Submit(number, number, ids, sampling(number), tokens, NEVER, NEVER)
+    return Submit(number, number, ids, sampling(number), tokens, NEVER)
 
 
 class Turns:
@@ -134,9 +134,7 @@ def test_tokens_are_the_same_alone_and_among_others_that_come_go_and_are_preempt
 
 
 def test_choices_that_share_their_prompts_blocks_get_what_each_gets_alone(runner: Runner) -> None:
-    messages = [
-        Submit(n, 1, submit(1, 150, 1).ids, sampling(n), 20, NEVER, NEVER) for n in range(1, 5)
-    ]
+    messages = [Submit(n, 1, submit(1, 150, 1).ids, sampling(n), 20, NEVER) for n in range(1, 5)]
     expected = {message.sequence: alone(runner, message) for message in messages}
     turns = Turns(runner, blocks=40)
     for message in messages:

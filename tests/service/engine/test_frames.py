@@ -1,7 +1,10 @@
 import random
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from flatwake_service.engine import messages
+from flatwake_service.engine.channel import Channel
 from flatwake_service.engine.messages import (
     MAX_FRAME_BYTES,
     Cancel,
@@ -29,7 +32,7 @@ def random_down(rng: random.Random) -> Down:
     sampling = SamplingParams(
         temperature=rng.random(), stop_ids=(1, 2), logit_bias=((5, -1.5),), seed=rng.getrandbits(63)
     )
-    submit = Submit(rng.getrandbits(53), 7, ids, sampling, 10, rng.random() * 1e6, 1e18)
+    submit = Submit(rng.getrandbits(53), 7, ids, sampling, 10, rng.random() * 1e6)
     return rng.choice([submit, Cancel(rng.getrandbits(53)), Drain(), Shutdown()])
 
 
@@ -42,7 +45,7 @@ def random_up(rng: random.Random) -> Up:
     return rng.choice(
         [
             Loading("warming", 3, 9),
-            Started(2048, 4096, "cpu", Device("a device", "gfx1100", 1 << 34), 1.5e11, 1 << 30),
+            Started(2048, 4096, 9, "cpu", Device("a device", "gfx1100", 1 << 34), 1.5e11, 1 << 30),
             Tokens(rng.getrandbits(40), rng.random() * 1e6, entries, (4, 5)),
             Stats(prompt_tokens=3, decode_seconds=StepHistogram((1, 2, 3), 0.5)),
             Failed("EngineFailed", "a Umlaut: ü"),
@@ -88,3 +91,24 @@ def test_a_frame_that_announces_too_much_is_refused_before_it_is_awaited() -> No
     frames = Frames()
     with pytest.raises(ValueError, match=f"a frame of {MAX_FRAME_BYTES + 1} bytes"):
         frames.feed((MAX_FRAME_BYTES + 1).to_bytes(4, "little"))
+
+
+def test_a_cancellation_does_not_wait_behind_long_prompts() -> None:
+    """Five megabytes, of which a socket holds a fraction: the engine takes them between two steps,
+    not a fraction a step.
+    """
+    ids = tuple(range(50_000, 100_000))
+    sent = [Submit(number, number, ids, SamplingParams(), 1, 1e18) for number in range(32)]
+    stream = b"".join(messages.encode(message) for message in [*sent, Cancel(3)])
+    api, engine = socket.socketpair()
+    with api, ThreadPoolExecutor(1) as pool:
+        channel = Channel(engine)
+        sending = pool.submit(api.sendall, stream)
+        received, turns = [], 0
+        while len(received) < 33:
+            received += channel.receive(1.0)
+            turns += 1
+        sending.result()
+        channel.close()
+    assert received == [*sent, Cancel(3)]
+    assert turns <= 5, "the buffer alone would make it 25"

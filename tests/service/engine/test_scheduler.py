@@ -181,9 +181,9 @@ def test_a_token_computed_after_its_sequence_ended_is_discarded() -> None:
 
 def test_deadlines_end_a_sequence_where_it_is() -> None:
     driver = Driver(blocks=40, context=200, max_sequences=1)
-    running = driver.submit(prompt(30), max_tokens=100, deadline=10, queue_deadline=5)
-    queued = driver.submit(prompt(30), deadline=10, queue_deadline=5)
-    patient = driver.submit(prompt(30), deadline=100, queue_deadline=50)
+    running = driver.submit(prompt(30), max_tokens=100, deadline=10)
+    queued = driver.submit(prompt(30), deadline=5)
+    patient = driver.submit(prompt(30), deadline=100)
     driver.step()
     driver.wait(4.9)
     assert driver.open == [running, queued, patient]
@@ -196,16 +196,17 @@ def test_deadlines_end_a_sequence_where_it_is() -> None:
     assert driver.followed[patient].ended == "length"
 
 
-def test_a_preempted_sequence_has_left_the_queue_for_good() -> None:
-    driver = Driver(blocks=6, context=96, max_sequences=2)
-    numbers = [
-        driver.submit(prompt(20, seed=i), max_tokens=60, seed=i, queue_deadline=5) for i in range(2)
-    ]
-    while not driver.scheduler.totals.preemptions:
-        driver.step()
-    driver.wait(100)
-    assert driver.open == numbers
+def test_choices_after_the_first_bring_no_ids_and_have_its_prompt() -> None:
+    driver = Driver(blocks=40, context=200)
+    first = driver.submit(prompt(30), max_tokens=1, seed=1, group=5)
+    driver.step()
+    assert driver.followed[first].ended, "the first may be over before the next one comes"
+    driver.submit(prompt(30), seed=2, group=5, brings=False)
     driver.finish()
+    orphan = Submit(99, 6, (), SamplingParams(), 5, NEVER)
+    entry = driver.scheduler.submit(orphan)
+    assert entry is not None
+    assert entry.finish == "error"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_what_admission_should_have_refused_ends_alone(
     length: int, max_tokens: int, finish: str
 ) -> None:
     driver = Driver(blocks=40, context=200)
-    message = Submit(1, 1, tuple(prompt(length)), SamplingParams(), max_tokens, NEVER, NEVER)
+    message = Submit(1, 1, tuple(prompt(length)), SamplingParams(), max_tokens, NEVER)
     entry = driver.scheduler.submit(message)
     assert entry is not None
     assert (entry.sequence, entry.ids, entry.finish) == (1, (), finish)

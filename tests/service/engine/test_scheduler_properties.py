@@ -30,7 +30,6 @@ def random_submit(driver: Driver, rng: random.Random) -> None:
     length = min(longest, rng.choice(LENGTHS))
     ids = [rng.randrange(97) for _ in range(length)]
     deadline = driver.now + rng.choice([3, 30]) if rng.random() < 0.1 else NEVER
-    queue_deadline = driver.now + rng.choice([2, 20]) if rng.random() < 0.1 else NEVER
     group = rng.randrange(10**9)
     for choice in range(rng.choice([1, 1, 1, 2, 3])):
         driver.submit(
@@ -40,7 +39,6 @@ def random_submit(driver: Driver, rng: random.Random) -> None:
             stop_ids=tuple(rng.sample(range(97), rng.choice([0, 0, 1, 3]))),
             group=group,
             deadline=deadline,
-            queue_deadline=queue_deadline,
         )
 
 
@@ -138,7 +136,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 max_tokens=max_tokens,
                 seed=seed + choice,
                 group=seed,
-                queue_deadline=self.driver.now + patience,
+                deadline=self.driver.now + patience,
             )
 
     @rule(steps=st.integers(1, 12))

@@ -52,6 +52,17 @@ def test_who_waits_too_long_gets_503_and_leaves_nothing() -> None:
         assert served.call(lambda: served.service.counters.requests["timeout"]) == 2
 
 
+def test_prompts_that_wait_behind_their_own_request_are_no_late_ones() -> None:
+    """A request has left the queue with its first prompt; the others take the time they need."""
+    with Served(
+        lambda: FakeEngine(max_sequences=1, pace=0.02), max_sequences=1, queue_timeout=0.2
+    ) as served:
+        body = {"prompt": ["say " + "a" * 20 + "."] * 3}
+        answer = served.post("/v1/completions", body)
+        assert answer.status_code == 200, answer.text
+        assert [each["text"] for each in answer.json()["choices"]] == ["a" * 20] * 3
+
+
 def test_a_request_that_takes_too_long_ends_with_an_error() -> None:
     with Served(lambda: FakeEngine(pace=0.02), request_timeout=0.5) as served:
         whole = served.chat("say hello.", ignore_eos=True)

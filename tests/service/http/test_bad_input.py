@@ -7,6 +7,7 @@ import socket
 from typing import Any
 
 import pytest
+from fake_engine import FakeEngine
 from served import Served
 
 HELLO = [{"role": "user", "content": "say hello."}]
@@ -122,6 +123,7 @@ def test_chat(
         ({"prompt": "a", "logprobs": 1, "echo": True}, "unsupported_value", "echo"),
         ({"prompt": "a", "logprobs": True}, "invalid_type", "an integer, got true"),
         ({"prompt": ["a"] * 65}, "invalid_value", "at most 64 prompts"),
+        ({"prompt": ["a"] * 17, "n": 4}, "invalid_value", "at most 16 prompts with n = 4, got 17"),
         ({"prompt": "a" * 513}, "context_length_exceeded", "512 tokens, and your prompt has 513"),
     ],
 )
@@ -211,6 +213,22 @@ def test_content_parts_developer_and_template_variables(served: Served) -> None:
     assert served.post("/v1/chat/completions", body).status_code == 200
     ids = served.call(lambda: served.engine.submitted[-1].ids)
     assert bytes(ids).decode() == "[system]be brief[assistant][user]say\nx.[assistant]happy"
+
+
+def test_a_token_that_the_model_has_no_row_for_is_refused() -> None:
+    """A tokenizer may know more tokens than its model, padding for example."""
+    with Served(lambda: FakeEngine(vocabulary=257)) as served:
+        assert served.chat("say hello.").status_code == 200
+        for path, body, param in (
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "<bos>"}]}, None),
+            ("/v1/completions", {"prompt": "a <bos>"}, "prompt"),
+            ("/v1/completions", {"prompt": [97, 257]}, "prompt[1]"),
+            ("/v1/completions", {"prompt": "a", "logit_bias": {"257": 1}}, "logit_bias"),
+        ):
+            found = error(served, body, path)
+            assert (found["code"], found["param"]) == ("invalid_value", param or "messages"), found
+        whole = served.post("/detokenize", {"tokens": [97, 257]})
+        assert whole.json()["prompt"] == "a<bos>"
 
 
 @pytest.mark.parametrize(("temperature", "greedy"), [(0, True), (1e-7, True), (0.5, False)])

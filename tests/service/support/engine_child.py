@@ -31,10 +31,9 @@ def submit_message(
     max_tokens: int = 10,
     seed: int = 0,
     deadline: float = NEVER,
-    queue_deadline: float = NEVER,
 ) -> Submit:
     sampling = SamplingParams(temperature=1.0, seed=seed)
-    return Submit(number, number, tuple(prompt), sampling, max_tokens, deadline, queue_deadline)
+    return Submit(number, number, tuple(prompt), sampling, max_tokens, deadline)
 
 
 class Follower:

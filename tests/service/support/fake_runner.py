@@ -66,6 +66,7 @@ class FakeRunner:
         pace: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
         self.context, self.blocks, self.slots = context, blocks, slots
+        self.vocabulary = VOCABULARY
         self.recurrent = recurrent
         self.device = Device("fake", "none", 0)
         self.bandwidth_bytes, self.model_bytes = 1e9, 4096

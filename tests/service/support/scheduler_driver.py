@@ -66,21 +66,21 @@ class Driver:
         stop_ids: tuple[int, ...] = (),
         group: int | None = None,
         deadline: float = NEVER,
-        queue_deadline: float = NEVER,
+        brings: bool = True,
     ) -> int:
+        """`brings`: whether the message has the prompt's ids, as a group's first must."""
         number, self._next = self._next, self._next + 1
         sampling = SamplingParams(temperature=1.0, seed=seed, stop_ids=stop_ids)
         message = Submit(
             number,
             number if group is None else group,
-            tuple(prompt),
+            tuple(prompt) if brings else (),
             sampling,
             max_tokens,
             deadline,
-            queue_deadline,
         )
         assert self.scheduler.submit(message) is None
-        ids, finish = alone(message.ids, sampling, max_tokens, self.scheduler.context)
+        ids, finish = alone(tuple(prompt), sampling, max_tokens, self.scheduler.context)
         self.followed[number] = Expected(ids, finish)
         return number
 

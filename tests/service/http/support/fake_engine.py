@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fake_text import EOS
+from fake_text import EOS, SIZE
 from flatwake_service.engine.client import EngineEnded, Sink
 from flatwake_service.engine.messages import (
     Device,
@@ -63,6 +63,7 @@ class FakeEngine:
     """
 
     context: int = 512
+    vocabulary: int = SIZE
     max_sequences: int = 8
     pace: float = 0.0
     loads: bool = True
@@ -84,6 +85,7 @@ class FakeEngine:
         self._waiting: deque[_Sequence] = deque()
         self._running: list[_Sequence] = []
         self._held = False
+        self._prompt: tuple[int, ...] = ()
         self._stepping: asyncio.TimerHandle | asyncio.Handle | None = None
         self._is_ready = asyncio.Event()
         if self.loads:
@@ -93,6 +95,7 @@ class FakeEngine:
         self.started = Started(
             context=self.context,
             kv_tokens=self.context * self.max_sequences,
+            vocabulary=self.vocabulary,
             backend="fake",
             device=Device("a fake", "none", 1 << 30),
             bandwidth_bytes=1e9,
@@ -109,7 +112,8 @@ class FakeEngine:
 
     def submit(self, message: Submit, sink: Sink) -> None:
         self.submitted.append(message)
-        sequence = _Sequence(message, sink, answer(message.ids, self.reply))
+        self._prompt = message.ids or self._prompt
+        sequence = _Sequence(message, sink, answer(self._prompt, self.reply))
         if self.failure is not None:
             failure = self.failure
             asyncio.get_running_loop().call_soon(sink.failed, failure.reason, failure.message)
