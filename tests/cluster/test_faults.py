@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from testcluster import volumes
 from testcluster.hub import DIGEST, Hub
-from testcluster.kube import Kube, Object
+from testcluster.kube import Kube, KubectlError, Object
 from testcluster.servers import Server, example
 from testcluster.volumes import Volume
 
+STOPPED_S = "5s"
 Make = Callable[..., Server]
 
 
@@ -107,6 +110,23 @@ def test_too_little_memory_is_named(broken: dict[str, Server]) -> None:
     found = server.wait_for("ModelReady", "False", "OOMKilled", timeout_s=180)
     assert "spec.template.resources.limits.memory" in found["message"]
     server.patch({"template": {"resources": {"limits": {"memory": "2Gi"}}}})
+    recovers(server)
+
+
+def test_a_hung_engine_is_named_and_comes_back(make: Make) -> None:
+    server = make("hung", limits={"stepTimeout": STOPPED_S})
+    server.wait_for("Ready", timeout_s=240)
+    (pod,) = server.pods()
+    name = pod["metadata"]["name"]
+    read = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/status').read().decode())"
+    status = json.loads(server.kube.exec(server.namespace, name, "python3", "-c", read))
+    server.kube.exec(server.namespace, name, "sh", "-c", f"kill -STOP {status['pids']['engine']}")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.chat)
+        found = server.wait_for("ModelReady", "False", "DeviceHung", timeout_s=180)
+        with pytest.raises(KubectlError):
+            asked.result()
+    assert "device hung" in found["message"]
     recovers(server)
 
 
