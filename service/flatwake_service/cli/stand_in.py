@@ -46,8 +46,10 @@ class PacedRunner:
     graph_replays = graph_captures = 0
     device = Device("stand-in", "none", 0)
 
-    def __init__(self, rate: float, ids: Sequence[int], context: int, slots: int) -> None:
-        self.context, self.slots = context, slots
+    def __init__(
+        self, rate: float, ids: Sequence[int], context: int, slots: int, vocabulary: int
+    ) -> None:
+        self.context, self.slots, self.vocabulary = context, slots, vocabulary
         self.blocks = slots * context
         self._pause, self._ids = 1 / rate, list(ids)
         self._due = 0.0
@@ -83,7 +85,8 @@ class PacedRunner:
 def open_paced(config: EngineConfig, progress: worker.Progress, heartbeat: int) -> PacedRunner:
     ids = load_tokenizer(open_checkpoint(Path(config.model))).encode(_TEXT, add_special=False)
     context = config.context_length or 2048
-    return PacedRunner(float(os.environ[RATE]), ids, context, config.max_sequences)
+    size = config.vocabulary or max(ids) + 1
+    return PacedRunner(float(os.environ[RATE]), ids, context, config.max_sequences, size)
 
 
 def serve(model: Path, port: int, trace_stamps: bool) -> int:
