@@ -30,12 +30,14 @@ _WAVES = (
     f"Which of {', '.join(KINDS)}; all is all of them. Besides {' and '.join(STRIKES)}, which "
     "strike the engine and want somebody who starts the server again."
 )
+_WORKERS = "Leave the users to so many workers, which join with --worker; 0: play them here."
+_WORKER = "Play users for a run that was started with --workers there, until it ends."
 _OUT = Path("build/load")
 
 
 @app.command()
 def load(
-    targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=_TARGETS)],
+    targets: Annotated[list[str] | None, typer.Argument(metavar="TARGET", help=_TARGETS)] = None,
     short: Annotated[bool, typer.Option("--short", help="Everything once and briefly.")] = False,
     users: Annotated[str, typer.Option(help="Users of the steady waves.")] = "1,4,8",
     waves: Annotated[str, typer.Option(help=_WAVES)] = "all",
@@ -50,6 +52,9 @@ def load(
     peer: Annotated[str | None, typer.Option(help="Address to measure in turns.")] = None,
     model: Annotated[str | None, typer.Option(help="Which model; the first by default.")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="OPENAI_API_KEY", help="Key.")] = None,
+    workers: Annotated[int, typer.Option(min=0, help=_WORKERS)] = 0,
+    bind: Annotated[str, typer.Option(help="Where workers join: host:port, or :port.")] = ":5557",
+    worker: Annotated[str | None, typer.Option(metavar="HOST:PORT", help=_WORKER)] = None,
     out: Annotated[Path, typer.Option(help="Folder of report.json and report.html.")] = _OUT,
     comparing: Annotated[bool, typer.Option("--compare", help="Compare two reports.")] = False,
 ) -> None:
@@ -60,6 +65,9 @@ def load(
     """
     console = Console()
     try:
+        targets = targets or []
+        if worker is not None:
+            session.work(worker, api_key)
         if comparing:
             _compare(console, [Path(each) for each in targets])
             return
@@ -84,7 +92,16 @@ def load(
                 Engine.find(place.url, api_key)  # before the run: a wave can't be made up for
             if peer:
                 probed.append(probe("peer", peer, api_key=api_key))
-            outcome = _run(console, order, probed, seed, recorded)
+            names = "peer" if len(probed) > 1 else None
+            plan = Plan(
+                tuple(each.target for each in probed),
+                order.waves(probed[0].target, names),
+                seed,
+                recorded,
+                workers,
+                _address(bind),
+            )
+            outcome = _run(console, plan, probed)
     except LoadError as error:
         console.print(f"error: {error}", style="red", highlight=False, markup=False)
         raise typer.Exit(2) from error
@@ -92,18 +109,13 @@ def load(
     raise typer.Exit(0 if outcome.holds else 1)
 
 
-def _run(
-    console: Console,
-    order: Order,
-    probed: list[Probed],
-    seed: int,
-    recorded: tuple[prompts.Prompt, ...],
-) -> Outcome:
+def _run(console: Console, plan: Plan, probed: list[Probed]) -> Outcome:
     ours = probed[0]
-    waves = order.waves(ours.target, "peer" if len(probed) > 1 else None)
-    plan = Plan(tuple(each.target for each in probed), waves, seed, recorded)
     limits = bounds.load()  # before the run: what can't be judged needn't be played
-    console.print(f"{ours.target.model} at {ours.target.url}, {len(waves)} waves, seed {seed}")
+    where = f"{ours.target.model} at {ours.target.url}"
+    console.print(f"{where}, {len(plan.waves)} waves, seed {plan.seed}")
+    if plan.workers:
+        console.print(f"Waiting for {plan.workers} workers: flatwake load --worker HOST:PORT")
     with Progress(console) as progress:
         seen = session.play(plan, ours.processes, progress.watch)
     return build(seen, probed, limits, _command())
@@ -125,6 +137,12 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(each) for each in text.split(","))
     except ValueError as error:
         raise LoadError(f"--users {text}: numbers with commas between, as in 1,4,8") from error
+
+
+def _address(bind: str) -> str:
+    if not bind.rpartition(":")[2].isdigit():
+        raise LoadError(f"--bind {bind}: an address with a port, as in 0.0.0.0:5557 or :5557")
+    return bind
 
 
 def _recorded(path: Path | None) -> tuple[prompts.Prompt, ...]:

@@ -29,7 +29,7 @@ def main() -> int:
     stage = Stage(plan, emit)
     for wave in plan.waves:
         play(stage, wave)
-    stage.runner.quit()
+    stage.crew.quit()
     emit({"event": "done"})
     return 0
 

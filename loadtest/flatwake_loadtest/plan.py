@@ -86,6 +86,8 @@ class Plan:
     waves: tuple[Wave, ...]
     seed: int = 1
     recorded: tuple[Prompt, ...] = ()
+    workers: int = 0  # that play the users; none: the driving process does
+    bind: str = ""  # where they join
 
     def target(self, name: str) -> Target:
         return next(target for target in self.targets if target.name == name)
@@ -112,4 +114,4 @@ class Plan:
             )
             for each in data["recorded"]
         )
-        return cls(targets, waves, data["seed"], recorded)
+        return cls(targets, waves, data["seed"], recorded, data["workers"], data["bind"])

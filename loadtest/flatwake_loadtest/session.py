@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from tempfile import TemporaryFile
+from typing import NoReturn
 
 from .errors import LoadError
 from .memory import Sample, Sampler
@@ -62,6 +63,16 @@ def play(plan: Plan, processes: Mapping[str, int], watch: Watch) -> Session:
         sampling_errors=sampler.errors,
         load_average=(load, os.getloadavg()[0]),
     )
+
+
+def work(address: str, api_key: str | None) -> NoReturn:
+    """Becomes a process that plays users for the run at host:port; it ends with the run."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise LoadError(f"--worker {address}: the run's host and port, as in 10.0.0.7:5557")
+    command = [sys.executable, "-m", f"{__package__}.worker", address]
+    keys = {"OPENAI_API_KEY": api_key} if api_key else {}
+    os.execve(sys.executable, command, os.environ | keys)  # noqa: S606 - nothing is left of this one
 
 
 def interval(waves: tuple[Wave, ...]) -> float:

@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
 
-from locust.env import Environment
-
+from .crew import Alone, Crew, Workers  # first: it patches the interpreter for gevent
 from .distribution import Distribution
+from .lag import feel
 from .metrics import HELD, Scrape
 from .plan import Plan, Target, Wave
 from .stream import Answer, Client, Json
-from .user import Job, Source, StreamUser
+from .user import Entry, Job, Source
 
 Emit = Callable[[Json], None]
 _QUIET = 10.0  # seconds for a server to come to rest
-_PULSE = 0.02
 _PATIENCE = 3600.0  # seconds for what must happen, or the run fails
 
 
@@ -26,38 +25,29 @@ def nothing(_: int) -> Job | None:
     return None
 
 
-class Theatre(Environment):
-    """Locust's environment, from which a user finds its stage.
-
-    A user that locust takes away (a falling number) finishes its answer first.
-    """
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(user_classes=[StreamUser], stop_timeout=_PATIENCE)
-        self.stage = stage
-
-
 class Stage:
     """One wave after the other is played on it.
 
-    Users are spawned by locust and end when their source gives them nothing more: a wave is
-    over when all have gone, so no stream is cut off and no count is blurred.
+    Users are spawned by locust and leave when their source gives them nothing more, or when there
+    are more than are wanted: a wave is over when all have gone, so no stream is cut off and no
+    count is blurred. (Locust's own way to fewer users may take away more than it was told to.)
     """
 
     def __init__(self, plan: Plan, emit: Emit) -> None:
         self.plan = plan
         self.emit = emit
-        self.environment = Theatre(self)
-        self.runner = self.environment.create_local_runner()
         self.source: Source = nothing
         self.wave: Wave = plan.waves[0]
         self.target: Target = plan.targets[0]
         self.present = 0
+        self.wanted = 0
+        self.leaving: set[int] = set()
         self.entered = 0
         self.ended = 0
         self.seen: Counter[int] = Counter()
         self.lag = Distribution()
-        Thread(target=self._feel_lag, name="lag", daemon=True).start()
+        Thread(target=lambda: feel(lambda late: self.lag.add(late)), daemon=True).start()
+        self.crew: Crew = Workers(self, plan.workers, plan.bind) if plan.workers else Alone(self)
 
     @contextmanager
     def play(self, wave: Wave) -> Iterator[None]:
@@ -70,17 +60,10 @@ class Stage:
         self.emit({"event": "wave", "name": wave.name, "at": time.monotonic()})
         yield
         self.empty()
-        lag = {"mean": self.lag.mean or 0.0, "worst": self.lag.high}
+        lag = {"mean": max(self.lag.mean or 0.0, self.crew.lag()), "worst": self.lag.high}
         self.emit({"event": "lag", "wave": wave.name, **lag})
         self.mark("end")
         self.rest("end")
-
-    def _feel_lag(self) -> None:
-        """How late this process comes to its turn: a starved client measures itself."""
-        while True:
-            due = time.monotonic() + _PULSE
-            time.sleep(_PULSE)
-            self.lag.add(time.monotonic() - due)
 
     def mark(self, phase: str, **more: float) -> None:
         """Says that a part of the wave begins now."""
@@ -92,39 +75,47 @@ class Stage:
         self.emit({"event": "told", "wave": self.wave.name, "figures": figures})
 
     def fill(self, users: int) -> None:
-        """So many users from now on: new ones are let in, or the last ones leave."""
-        expected = self.entered + max(users - self.present, 0)
-        self.runner.start(users, spawn_rate=max(users, 1), wait=True)
+        """So many users from now on: new ones are let in, or some leave after their answer."""
+        more = users - self.present + len(self.leaving)
+        expected = self.entered + max(more, 0)
+        self.wanted = users
+        if more > 0:
+            self.crew.spawn(more)
         self.until(lambda: self.entered >= expected)
 
     def empty(self) -> None:
         """Gives nobody anything more to do and waits until all have gone."""
         self.source = nothing
         self.until(lambda: self.present == 0)
-        self.runner.stop()
 
     def until(self, done: Callable[[], bool], timeout: float = _PATIENCE) -> None:
         """Waits for a condition; raises TimeoutError when it doesn't come true."""
         deadline = time.monotonic() + timeout
         while not done():
+            self.crew.check()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.wave.name}: nothing happened for {timeout:.0f} s")
             time.sleep(0.01)
 
-    def enter(self) -> int:
-        """A new user's number in this wave."""
+    def enter(self) -> Entry:
         self.present += 1
         self.entered += 1
-        return self.entered - 1
+        return Entry(self.entered - 1, self.wave.name, self.target.url, self.target.api_key)
 
-    def leave(self) -> None:
+    def next(self, user: int) -> Job | None:
+        if self.present - len(self.leaving) > self.wanted:
+            self.leaving.add(user)
+            return None
+        return self.source(user)
+
+    def leave(self, user: int) -> None:
         self.present -= 1
+        self.leaving.discard(user)
 
     def saw(self, user: int) -> None:
         self.seen[user] += 1
 
     def record(self, answer: Answer) -> None:
-        answer.wave = self.wave.name
         self.ended += 1
         self.emit({"event": "answer", **answer.as_json()})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from locust import User, task  # first: it patches the interpreter for gevent
 from locust.exception import StopUser
@@ -17,7 +17,7 @@ from locust.exception import StopUser
 from .stream import UNFIT, Answer, Client, Json
 
 if TYPE_CHECKING:
-    from .stage import Stage, Theatre
+    from .crew import Hall
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,50 @@ class Job:
 Source = Callable[[int], Job | None]
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What a user is told when it comes: its number in the wave, and whom it asks."""
+
+    number: int
+    wave: str
+    url: str
+    api_key: str | None = None
+
+
+class Call(Protocol):
+    """The stage, as a user knows it."""
+
+    def enter(self) -> Entry: ...
+
+    def next(self, user: int) -> Job | None:
+        """What this user does next, as soon as there is something; None: it leaves."""
+
+    def saw(self, user: int) -> None:
+        """An event with text came."""
+
+    def record(self, answer: Answer) -> None: ...
+
+    def leave(self, user: int) -> None: ...
+
+
 class StreamUser(User):
     """Asks one request after the other; its wave decides what and until when."""
 
-    environment: Theatre
+    environment: Hall
 
     def on_start(self) -> None:
-        self.stage: Stage = self.environment.stage
-        self.number = self.stage.enter()
-        self.client = Client(self.stage.target.url, self.stage.target.api_key)
+        self.stage = self.environment.stage
+        entry = self.stage.enter()
+        self.number, self.wave = entry.number, entry.wave
+        self.client = Client(entry.url, entry.api_key)
 
     def on_stop(self) -> None:
         self.client.close()
-        self.stage.leave()
+        self.stage.leave(self.number)
 
     @task
     def ask(self) -> None:
-        job = self.stage.source(self.number)
+        job = self.stage.next(self.number)
         if job is None:
             raise StopUser
         time.sleep(job.think)
@@ -71,13 +98,13 @@ class StreamUser(User):
             stall=job.stall,
             on_event=lambda: self.stage.saw(self.number),
         )
-        answer.user, answer.tag = self.number, job.tag
+        answer.wave, answer.user, answer.tag = self.wave, self.number, job.tag
         self.stage.record(answer)
         fine = answer.complete or answer.outcome == "cancelled" or answer.tag in UNFIT
         failure = None if fine else answer.error
         self.environment.events.request.fire(  # type: ignore[no-untyped-call]
             request_type="chat",
-            name=self.stage.wave.name,
+            name=self.wave,
             response_time=answer.seconds * 1000,
             response_length=len(answer.text),
             exception=RuntimeError(failure) if failure else None,

@@ -264,7 +264,6 @@ def strike(stage: Stage, wave: Wave, number: signal.Signals) -> None:
     stage.mark("away")
     away = await_return(target.url, engine, _GONE)
     stage.tell(fell_seconds=fell, away_seconds=away)
-    stage.runner.stop()
     stage.mark("back")
     if away is None:
         return
@@ -291,7 +290,6 @@ def shared(stage: Stage, users: int, requests: int, job: Callable[[int], Job]) -
     stage.until(lambda: stage.present == 0)
     stage.source = nothing
     assert stage.ended >= before + requests
-    stage.runner.stop()
 
 
 WAVES: dict[Kind, Callable[[Stage, Wave], None]] = {

@@ -84,6 +84,33 @@ def test_the_operators_pods_are_hardened() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+LOAD = ("images.load=localhost/load:1", "load.target=http://qwen:8000")
+
+
+def test_the_load_suite_is_a_test_in_short_and_a_job_in_full() -> None:
+    assert of("Job") == []
+    (check,) = of("Job", *LOAD)
+    assert check["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    found = of("Job", *LOAD, "load.job=true", "load.args={--waves=steady}", "load.claim=reports")
+    job = {thing["metadata"]["name"]: thing for thing in found}["flatwake-load-1"]
+    for found, words in ((check, ["--short"]), (job, ["--waves=steady"])):
+        pod = found["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["args"] == ["load", "http://qwen:8000", "--out", "/report", *words]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        # What is measured must not be retried until it passes.
+        assert (pod["restartPolicy"], found["spec"]["backoffLimit"]) == ("Never", 0)
+    volumes = {v["name"]: v for v in job["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["report"]["persistentVolumeClaim"] == {"claimName": "reports"}
+
+
+def test_a_load_target_without_the_suites_image_is_refused() -> None:
+    said = helm("template", "flatwake", str(CHART), *(f"--set={v}" for v in (*IMAGES, LOAD[1])))
+    assert said.returncode != 0
+    assert "images.load" in said.stderr
+
+
 def test_two_releases_share_no_cluster_wide_name_but_the_crd() -> None:
     def names(release: str) -> set[tuple[str, str]]:
         text = render(*IMAGES, "crds.install=false", release=release)

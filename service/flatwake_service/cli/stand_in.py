@@ -21,7 +21,7 @@ from flatwake_service.engine import worker
 from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sampled
 from flatwake_service.engine.client import EngineClient
 from flatwake_service.engine.config import EngineConfig
-from flatwake_service.engine.messages import Device
+from flatwake_service.engine.messages import Device, TokenLogprobs
 from flatwake_service.engine.sequence import Sequence as Running
 from flatwake_service.http import server
 from flatwake_service.http.language import Language, load_language
@@ -73,7 +73,10 @@ class PacedRunner:
             yield Result((chunk,), (self._choose(chunk),) if chunk.samples else (), self._pause)
 
     def _choose(self, entry: DecodeEntry | Chunk) -> Sampled:
-        return Sampled(entry.sequence, self._ids[(entry.start + entry.count) % len(self._ids)])
+        chosen = self._ids[(entry.start + entry.count) % len(self._ids)]
+        wanted = entry.sequence.sampling.logprobs
+        sure = TokenLogprobs(0.0, (chosen,) * min(wanted, 1), (0.0,) * min(wanted, 1))
+        return Sampled(entry.sequence, chosen, sure if wanted >= 0 else None)
 
     def kv_touched_bytes(self) -> int:
         return 0
