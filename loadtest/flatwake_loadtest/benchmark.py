@@ -2,9 +2,10 @@
 
     python -m flatwake_loadtest.benchmark build/load/report.json docs/benchmarks/load.json
 
-Figures of earlier reports stay where the new one has none, each with its own date and command.
-Speeds of a machine that was busy with something else (its load before the run was above its
-cores) are left out; memory doesn't depend on that.
+The first may also be what `flatwake bench layers --output` wrote. Figures of earlier reports stay
+where the new one has none, each with its own date and command. Speeds of a machine that was busy
+with something else (its load before the run was above its cores) have a key of their own; memory
+doesn't depend on that, and ratios taken in turns do little.
 """
 
 from __future__ import annotations
@@ -39,15 +40,24 @@ def figures(report: Json) -> Json:
         }
         group.setdefault(verdict["process"], {})[verdict["wave"]] = estimate
         out.setdefault("requests", {})[verdict["wave"]] = requests
-    if _busy(report):
-        return out
+    join = "join_ttft_ms_busy" if _busy(report) else "join_ttft_ms"
     for wave in report["waves"]:
         if "join_ttft_ms" in wave:
             prompt = str(wave["join_prompt_tokens"])
-            out.setdefault("join_ttft_ms", {})[prompt] = round(wave["join_ttft_ms"], 1)
+            out.setdefault(join, {})[prompt] = round(wave["join_ttft_ms"], 1)
     for peer in report["peers"]:
         out.setdefault("peer_ratio", {})[str(peer["users"])] = round(peer["ratio"], 3)
     return out
+
+
+def layers(bench: Json) -> Json:
+    """What `flatwake bench layers` measured; a stand-in's has a key of its own."""
+    emitted = " --stand-in" in bench["command"]
+    names = {"layer_cost_pct": "layer_cost_pct", "C_processor_us_per_token": "processor_us"}
+    if "token_delay_ms" in bench:
+        # Stamps cost a little, so that such a run says nothing about the layers' cost.
+        names = {"token_delay_ms": "token_delay_ms"}
+    return {f"{key}_stand_in" if emitted else key: bench[name] for name, key in names.items()}
 
 
 def _busy(report: Json) -> bool:
@@ -57,9 +67,9 @@ def _busy(report: Json) -> bool:
 
 def update(old: Json, report: Json) -> Json:
     """The old file with this report's figures; `sources` says which run each group is from."""
-    found = figures(report)
-    source = {name: report[name] for name in ("date", "commit", "machine", "command")}
-    source["load_average"] = report["load_average"]
+    found = layers(report) if "layer_cost_pct" in report else figures(report)
+    names = ("date", "commit", "machine", "command", "load_average")
+    source = {name: report[name] for name in names if name in report}
     sources = {**old.get("sources", {}), **dict.fromkeys(found, source)}
     top = {name: report[name] for name in ("date", "commit", "machine", "versions", "command")}
     kept = {name: value for name, value in old.items() if name not in top and name != "sources"}
@@ -72,8 +82,10 @@ def main() -> int:
         return 2
     report, target = (Path(word) for word in sys.argv[1:])
     try:
-        found = load(report)
-    except LoadError as error:
+        found = json.loads(report.read_text())
+        if "layer_cost_pct" not in found:
+            found = load(report)
+    except (OSError, ValueError, LoadError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     old = json.loads(target.read_text()) if target.exists() else {}

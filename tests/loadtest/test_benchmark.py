@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatwake_loadtest.benchmark import figures, update
+from flatwake_loadtest.benchmark import figures, layers, update
 from flatwake_loadtest.stream import Json
 
 
@@ -47,7 +47,31 @@ def test_figures_of_other_runs_stay_with_their_source() -> None:
     assert second["date"] == "2026-02-02"
 
 
-def test_speeds_of_a_busy_machine_are_left_out() -> None:
-    peers = [{"users": 8, "ratio": 1.25}]
-    found = figures(report(5000, peers=peers, load_average=[2.5, 3.0]))
-    assert set(found) == {"slope_kb_per_1000", "requests"}
+def test_speeds_of_a_busy_machine_have_a_key_of_their_own() -> None:
+    wave = {"name": "join", "outcomes": {}, "join_prompt_tokens": 32, "join_ttft_ms": 20.04}
+    more = {"waves": [*report(5000)["waves"], wave]}
+    assert figures(report(5000, **more))["join_ttft_ms"] == {"32": 20.0}
+    busy = figures(report(5000, load_average=[2.5, 3.0], **more))
+    assert busy["join_ttft_ms_busy"] == {"32": 20.0}
+    assert "join_ttft_ms" not in busy
+
+
+def test_what_the_layers_cost_comes_from_the_bench_command() -> None:
+    cost = {"8": {"value": 1.0, "interval": [0.5, 2.0]}}
+    bench = {
+        "date": "2026-03-03",
+        "commit": "abc",
+        "machine": "a machine",
+        "versions": {},
+        "command": "flatwake bench layers m.gguf --apart",
+        "layer_cost_pct": cost,
+        "C_processor_us_per_token": {"8": 60.0},
+    }
+    found = update(update({}, report(5000)), bench)
+    assert found["layer_cost_pct"] == cost
+    assert found["sources"]["layer_cost_pct"]["date"] == "2026-03-03"
+    assert found["requests"] == {"endurance": 5000}
+    stamped = bench | {"token_delay_ms": {"8": {"p50": 0.7}}}
+    assert set(layers(stamped)) == {"token_delay_ms"}
+    emitted = bench | {"command": "flatwake bench layers m.gguf --stand-in 100"}
+    assert set(layers(emitted)) == {"layer_cost_pct_stand_in", "processor_us_stand_in"}

@@ -15,10 +15,10 @@ from fake_servers import Start, fake_server
 from flatwake_loadtest.stream import Json
 
 
-def load(*words: str, out: Path) -> tuple[int, Json, str]:
+def load(*words: str, out: Path, timeout: float = 200) -> tuple[int, Json, str]:
     """(exit code, report, what was printed) of `flatwake load`."""
     command = [sys.executable, "-m", "flatwake_loadtest.cli", *words, "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     print(done.stdout, done.stderr)
     file = out / "report.json"
     return done.returncode, json.loads(file.read_text()) if file.exists() else {}, done.stdout
