@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from flatwake_service.http.choice import Choice
 from flatwake_service.http.generation import Generation
 from flatwake_service.http.logprobs import Scored
-from flatwake_service.http.responses import Finish
+from flatwake_service.http.responses import Finish, Usage
 from flatwake_service.http.wire import Disconnected, Receive
 
 
@@ -34,8 +34,8 @@ class Answer:
     def texts(self) -> list[str]:
         return ["".join(parts) for parts in self._texts]
 
-    async def gather(self, generation: Generation, receive: Receive) -> None:
-        """Waits until all have ended.
+    async def gather(self, generation: Generation, receive: Receive) -> Usage:
+        """Waits until all have ended, and lets go of them.
 
         Raises:
             ApiError: the request failed.
@@ -49,10 +49,13 @@ class Answer:
         finally:
             watch.cancel()
             generation.cancel()
+            usage = generation.usage()
+            generation.release()
         if generation.error is not None:
             raise generation.error
         if generation.outcome == "cancelled":
             raise Disconnected
+        return usage
 
     async def _watch(self, generation: Generation, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

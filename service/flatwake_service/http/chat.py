@@ -69,14 +69,14 @@ async def chat(request: Request, service: Service) -> Response:
             return stream
         answer = Answer(body.n)
         admitted.submit(generation, [prompt], body.n, stop_strings(body), answer)
-    await answer.gather(generation, request.receive)
+    usage = await answer.gather(generation, request.receive)
     return JsonResponse(
         ChatCompletion(
             id=request_id,
             created=created,
             model=intake.model,
             choices=_choices(answer, body.logprobs, language),
-            usage=generation.usage(),
+            usage=usage,
         )
     )
 

@@ -71,16 +71,14 @@ async def completions(request: Request, service: Service) -> Response:
             return stream
         answer = Answer(len(echoes))
         admitted.submit(generation, prompts, body.n, stop_strings(body), answer)
-    await answer.gather(generation, request.receive)
+    usage = await answer.gather(generation, request.receive)
     choices = []
     for index, text in enumerate(answer.texts()):
         scored = answer.scored[index]
         scores = completion_logprobs(scored, intake.language.tokenizer, top) if top >= 0 else None
         finish = answer.finish[index]
         choices.append(CompletionChoice(index, echoes[index] + text, scores, finish))
-    return JsonResponse(
-        Completion(request_id, created, intake.model, choices, usage=generation.usage())
-    )
+    return JsonResponse(Completion(request_id, created, intake.model, choices, usage=usage))
 
 
 def split_prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:

@@ -82,6 +82,8 @@ class ExchangeMiddleware:
             await error_response(error)(scope, receive, send_with_headers)
         finally:
             self._log(exchange, scope)
+            # The server's send knows the scope: a ring that only a collection would find.
+            scope.pop(KEY, None)
 
     def _authorize(self, scope: Scope) -> None:
         path, keys = scope["path"], self._service.keys

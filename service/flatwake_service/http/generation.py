@@ -132,6 +132,14 @@ class Generation:
             self._end(outcome)
             self._wake()
 
+    def release(self) -> None:
+        """Lets go, once it has ended and been answered, of all that knows it in turn: a ring of
+        objects would stay until a collection finds it, and old ones are rarely looked for.
+        """
+        self._output = None
+        self._timers.clear()
+        self.choices.clear()
+
     # What its choices report.
 
     def choice_started(self) -> None:

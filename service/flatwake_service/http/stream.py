@@ -82,8 +82,10 @@ class EventStream(Response):
         finally:
             watch.cancel()
             self._generation.cancel()
+            self._generation.release()
             if self._timer is not None:
                 self._timer.cancel()
+                self._timer = None
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
