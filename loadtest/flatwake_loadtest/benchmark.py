@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -70,10 +71,18 @@ def update(old: Json, report: Json) -> Json:
     found = layers(report) if "layer_cost_pct" in report else figures(report)
     names = ("date", "commit", "machine", "command", "load_average")
     source = {name: report[name] for name in names if name in report}
+    source["command"] = _plain(source["command"])
     sources = {**old.get("sources", {}), **dict.fromkeys(found, source)}
-    top = {name: report[name] for name in ("date", "commit", "machine", "versions", "command")}
+    top = {name: report[name] for name in ("date", "commit", "machine", "versions")}
+    top["command"] = source["command"]
     kept = {name: value for name, value in old.items() if name not in top and name != "sources"}
     return {**top, **kept, **found, "sources": sources}
+
+
+def _plain(command: str) -> str:
+    """Without the folders of one machine."""
+    words = shlex.split(command)
+    return shlex.join([Path(word).name if word.startswith("/") else word for word in words])
 
 
 def main() -> int:

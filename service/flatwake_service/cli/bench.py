@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 from collections.abc import Iterator
@@ -106,9 +107,12 @@ def layers(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--apart") from error
     _warn(rounds)
+    before = os.getloadavg()[0]
     with layering.build(config, tokenizer, cores, stand_in=stand_in, stamps=stamps) as built:
         measured = list(layering.interleave(built, USERS, tokens, rounds))
+    cores.release()
     figures = layering.figures(measured, USERS)
+    figures["load_average"] = [round(before, 2), round(os.getloadavg()[0], 2)]
     print("\n".join(layering.table(figures)))
     _write(output, config, figures)
 

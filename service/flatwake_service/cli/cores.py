@@ -37,6 +37,11 @@ class Cores:
         finally:
             os.sched_setaffinity(0, self.others)
 
+    def release(self) -> None:
+        """This thread may run anywhere again."""
+        if self.engine:
+            os.sched_setaffinity(0, self.engine | self.others)
+
     def as_other(self, pid: int) -> None:
         """Moves a process, every thread of it, to the others' cores."""
         if self.others:
