@@ -68,9 +68,10 @@ def fetch(
     download. Exits 1 when the source can't be fetched and 2 for bad arguments.
     """
     from flatwake_service.errors import FlatwakeError
+    from flatwake_service.manifest import source_label
     from flatwake_service.weights.fetch import fetch as bring
 
-    state = _State(source)
+    state = _State(source_label(source))
     try:
         state.revision, pinned = _pinned(pinned_dir, source)
         state.digest = digest or pinned

@@ -83,6 +83,7 @@ def _check_platform() -> None:
 
 
 def _fetch(documents: Documents) -> Fetched:
+    from flatwake_service.manifest import source_label
     from flatwake_service.weights.fetch import fetch
 
     model = documents.server.spec.model
@@ -90,7 +91,7 @@ def _fetch(documents: Documents) -> Fetched:
     if model.token_secret is not None:
         reference = model.token_secret
         token = _secret(documents, reference.name, reference.key, "spec.model.tokenSecret")
-    with _progress(model.source) as progress:
+    with _progress(source_label(model.source)) as progress:
         return fetch(
             model.source,
             digest=model.digest,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from flatwake_kernels.backend import MemoryUse
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.ops import BLOCK_TOKENS
 
+from flatwake_service.engine.host import host_free
 from flatwake_service.errors import FlatwakeError
 from flatwake_service.models.cache import CacheShape
 
@@ -61,37 +61,6 @@ def available_bytes(memory: MemoryUse, fraction: float | None, *, host: bool) ->
     """Bytes that the pool may take: a share of what is free on the device or on this machine."""
     if host:
         share = CPU_FRACTION if fraction is None else fraction
-        return int(share * max(0, _host_free() - HOST_RESERVE))
+        return int(share * max(0, host_free() - HOST_RESERVE))
     share = DEVICE_FRACTION if fraction is None else fraction
     return int(share * memory.free)
-
-
-def _host_free() -> int:
-    """The smaller of the cgroup's room and MemAvailable, in bytes."""
-    available = _meminfo("MemAvailable")
-    for limit, usage in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        most, used = _number(limit), _number(usage)
-        if most is not None and used is not None:
-            available = min(available, max(0, most - used))
-    return available
-
-
-def _meminfo(key: str) -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(f"/proc/meminfo has no {key}")
-
-
-def _number(path: str) -> int | None:
-    try:
-        text = Path(path).read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None

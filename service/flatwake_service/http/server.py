@@ -91,8 +91,13 @@ async def run(
         work = asyncio.create_task(_work(service, load, start, drain, on_ready))
         try:
             await work
-        except FlatwakeError as error:
+        except (FlatwakeError, OSError) as error:
             service.failure = _failure(error)
+        except Exception as error:
+            # A bug of ours: its traceback is told by whoever catches it, and the pod says why.
+            described = f"{type(error).__name__}: {error}"
+            _write_termination(termination_log, Reason.ENGINE_FAILED.value, described)
+            raise
         finally:
             refresh.cancel()
             await _end(service, server, serving, drain)
@@ -240,7 +245,9 @@ def _signals(drain: Drain) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _failure(error: FlatwakeError) -> tuple[str, str]:
+def _failure(error: FlatwakeError | OSError) -> tuple[str, str]:
+    if isinstance(error, OSError):
+        return Reason.ENGINE_FAILED.value, str(error)
     if isinstance(error, EngineEnded):
         return error.failed.reason, error.failed.message
     return error.reason, str(error)

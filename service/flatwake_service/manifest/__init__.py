@@ -24,7 +24,7 @@ from flatwake_service.manifest.choices import (
 from flatwake_service.manifest.documents import Documents, load, loads, parse
 from flatwake_service.manifest.errors import ManifestError
 from flatwake_service.manifest.scalars import nanoseconds, quantity, seconds, whole_bytes
-from flatwake_service.manifest.sources import FETCHED, Scheme, Source, parse_source
+from flatwake_service.manifest.sources import FETCHED, Scheme, Source, parse_source, source_label
 from flatwake_service.manifest.spec import API_VERSION, KIND, InferenceServer, InferenceServerSpec
 from flatwake_service.manifest.status import (
     DeviceStatus,
@@ -73,5 +73,6 @@ __all__ = [
     "quantity",
     "seconds",
     "serve_arguments",
+    "source_label",
     "whole_bytes",
 ]

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 
 class Scheme(StrEnum):
@@ -69,6 +69,16 @@ class Source:
             return str(root / self.path)
         folder = root / self.key
         return str(folder / PurePosixPath(self.path).name) if self.path else str(folder)
+
+
+def source_label(text: str) -> str:
+    """A source as anybody may see it, in messages, `/status` and logs: without a user, a password
+    and a query, which may be a signature.
+    """
+    parts = urlsplit(text)
+    if parts.scheme not in (Scheme.HTTP, Scheme.HTTPS):
+        return text
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def parse_source(text: str) -> Source:

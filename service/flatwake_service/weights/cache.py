@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from flatwake_service.errors import NoProgress
-from flatwake_service.manifest.sources import Source
+from flatwake_service.manifest.sources import Source, source_label
 from flatwake_service.weights.download import disk_error
 
 RECORD: Final = ".flatwake.json"
@@ -80,7 +80,9 @@ class Place:
             if all(
                 (self.folder / name).stat().st_size == size for name, (size, _) in files.items()
             ):
-                return Record(self.source.text, value["revision"], value["digest"], files)
+                return Record(
+                    source_label(self.source.text), value["revision"], value["digest"], files
+                )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # absent or damaged: to be fetched
         return None

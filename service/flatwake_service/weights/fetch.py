@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
@@ -25,7 +24,7 @@ from flatwake_service.errors import (
     SourceError,
     SourceNotFound,
 )
-from flatwake_service.manifest.sources import Scheme, Source, parse_source
+from flatwake_service.manifest.sources import Scheme, Source, parse_source, source_label
 from flatwake_service.weights.cache import Place, Record, default_cache, digest_of
 from flatwake_service.weights.download import Downloader, Remote, disk_error
 from flatwake_service.weights.hub import hub_token, resolve_hub
@@ -79,7 +78,7 @@ def fetch(
         return _local(Path(parsed.path), digest, report)
     if parsed.scheme is Scheme.HTTP and digest is None:
         raise SourceError(
-            f"{_label(source)} could be changed on its way", cure="give its digest (sha256:…)"
+            f"{source_label(source)} could be changed on its way", cure="give its digest (sha256:…)"
         )
     place = Place(cache or default_cache(), parsed)
     if (found := _cached(place, revision, digest)) is not None:
@@ -103,7 +102,7 @@ def _parse(text: str) -> Source:
     if source.scheme is Scheme.PVC:
         raise SourceError(f"{text} is mounted by the operator, not fetched")
     if source.scheme in (Scheme.HTTP, Scheme.HTTPS) and not source.path:
-        raise SourceError(f"{_label(text)} names no file")
+        raise SourceError(f"{source_label(text)} names no file")
     return source
 
 
@@ -111,12 +110,6 @@ def _sha256(digest: str | None) -> str | None:
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-fA-F]{64}", digest):
         raise SourceError(f"{digest!r} is no digest", cure="write sha256: and 64 hex digits")
     return digest.lower() if digest else None
-
-
-def _label(url: str) -> str:
-    """An address for messages, without its user, password and query."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _cached(place: Place, revision: str | None, digest: str | None) -> Fetched | None:
@@ -187,10 +180,10 @@ def _bring(
     if digest not in (None, found):
         shutil.rmtree(place.partial, ignore_errors=True)
         raise DigestMismatch(
-            f"{_label(place.source.text)} has the digest {found}, not {digest}",
+            f"{source_label(place.source.text)} has the digest {found}, not {digest}",
             cure="check the source, or give the digest that you trust",
         )
-    return Record(place.source.text, commit, found, files)
+    return Record(source_label(place.source.text), commit, found, files)
 
 
 def _resolve(
@@ -209,7 +202,7 @@ def _resolve(
         return source.revision, [resolve_pypi(source, downloader)]
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     sha256 = digest.removeprefix("sha256:") if digest else None
-    label = _label(source.text)
+    label = source_label(source.text)
     return "", [Remote(source.path, source.text, label, sha256=sha256, headers=headers)]
 
 
@@ -254,7 +247,7 @@ def _check_room(place: Place, total: int | None) -> None:
     free = shutil.disk_usage(place.partial).free
     if total - have > free:
         raise CacheFull(
-            f"{_label(place.source.text)} takes {total} bytes, {free} are free in "
+            f"{source_label(place.source.text)} takes {total} bytes, {free} are free in "
             f"{place.folder.parent}",
             cure="free some, or give the cache a larger volume",
         )

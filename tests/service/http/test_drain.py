@@ -228,6 +228,18 @@ def test_a_start_that_fails_says_why(tmp_path) -> None:
     assert json.loads(log.read_text())["reason"] == "ModelUnreadable"
 
 
+@pytest.mark.parametrize("raised", ["FileNotFoundError", "KeyError"])
+def test_whatever_ends_a_start_is_in_the_termination_log(tmp_path, raised: str) -> None:
+    log = tmp_path / "termination-log"
+    log.touch()
+    with ServerProcess(raises=raised, termination_log=str(log)) as server:
+        code, _ = server.ended()
+    assert code == 1
+    ended = json.loads(log.read_text())
+    assert ended["reason"] == "EngineFailed"
+    assert "no such thing" in ended["message"]
+
+
 def test_status_and_health_answer_while_the_model_loads() -> None:
     with ServerProcess(slow=1.0) as server:
         root = server.url.removesuffix("/v1")

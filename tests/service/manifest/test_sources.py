@@ -1,7 +1,7 @@
 """`model.source` in its six forms."""
 
 import pytest
-from flatwake_service.manifest import Scheme, parse_source
+from flatwake_service.manifest import Scheme, parse_source, source_label
 
 FORMS = [
     ("hf://org/repo", (Scheme.HF, "org/repo", "main", "")),
@@ -37,3 +37,10 @@ def test_the_model_lies_where_fetch_puts_it() -> None:
     assert file.location("/c") == f"/c/{file.key}/m.gguf"
     assert file.location("/c") != other.location("/c")
     assert parse_source("hf://o/r").location("/c") == f"/c/{parse_source('hf://o/r').key}"
+
+
+def test_a_label_tells_no_secret() -> None:
+    secret = "https://user:pw@host/a/m.gguf?X-Amz-Signature=abc#d"
+    assert source_label(secret) == "https://host/a/m.gguf"
+    for text in ("hf://org/repo@v1", "file:///a/m.gguf", "pypi://pkg==1.2/pkg/m.gguf"):
+        assert source_label(text) == text

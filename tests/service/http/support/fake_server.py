@@ -1,13 +1,14 @@
 """A whole server over a fake engine, as a process.
 
 What it is given: Settings' fields, and of the fake's own `pace`, `die_at` (the step after
-which the engine ends), `fail` (its start fails), `slow` (seconds until it is ready) and
-`termination_log`.
+which the engine ends), `fail` (its start fails), `raises` (its start raises that), `slow` (seconds
+until it is ready) and `termination_log`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 import sys
 from multiprocessing.connection import Connection
@@ -45,10 +46,13 @@ def _serve(given: dict[str, Any], told: Connection) -> int:
     die_at = given.pop("die_at", 0)
     fail = given.pop("fail", False)
     slow = given.pop("slow", 0.0)
+    raises = given.pop("raises", None)
     log = Path(given.pop("termination_log", "/nonexistent"))
     settings = Settings(**{"served_name": "fake", "source": "test", "host": "127.0.0.1", **given})
 
     async def start(_: Language) -> FakeEngine:
+        if raises:
+            raise getattr(builtins, raises)("no such thing")
         engine = MortalEngine(pace=pace, loads=False, max_sequences=settings.max_sequences)
         engine.die_at = die_at
         engine.progress = Loading("loading", 40, 100)
