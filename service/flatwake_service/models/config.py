@@ -58,8 +58,23 @@ def guarded(checkpoint: Checkpoint, read: Callable[[Checkpoint], Config]) -> Con
         ) from error
 
 
+def refuse_quantized(checkpoint: Checkpoint, *configs: Mapping[str, Any]) -> None:
+    """Raises UnsupportedModel for weights in a quantiser's own layout, which look like others."""
+    for config in configs:
+        quantization = config.get("quantization_config")
+        if quantization is None:
+            continue
+        method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
+        raise UnsupportedModel(
+            f"{checkpoint.path.name}: config.json has a quantization_config (quant_method "
+            f"{method or 'not stated'}), whose layout of weights isn't supported",
+            cure="take the model's unquantised repository, or a GGUF file of it",
+        )
+
+
 def _from_huggingface(checkpoint: Checkpoint) -> DenseConfig:
     config = checkpoint.config
+    refuse_quantized(checkpoint, config)
     if config.get("hidden_act", "silu") != "silu":
         raise UnsupportedModel(f"activation {config['hidden_act']} is not supported")
     if config.get("mlp_bias"):
@@ -80,7 +95,7 @@ def _from_huggingface(checkpoint: Checkpoint) -> DenseConfig:
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=head_dim,
         vocabulary=int(config["vocab_size"]),
-        context=_context(config, trained),
+        context=_context(checkpoint, trained),
         eps=float(config["rms_norm_eps"]),
         rope=Rope(values, scale=scale),
         tied=bool(config.get("tie_word_embeddings")),
@@ -90,10 +105,18 @@ def _from_huggingface(checkpoint: Checkpoint) -> DenseConfig:
     )
 
 
-def _context(config: Mapping[str, Any], trained: int) -> int:
-    """Sliding attention equals full attention up to its window; further is not served."""
-    window = config.get("sliding_window")
-    if window is None or config.get("use_sliding_window") is False:
+def _context(checkpoint: Checkpoint, trained: int) -> int:
+    """Sliding attention equals full attention up to its window; further is not served.
+
+    As in transformers: Mistral slides unless its window is null, Qwen only if it is told to, and
+    Llama never.
+    """
+    config = checkpoint.config
+    slides = {"MistralForCausalLM": True, "LlamaForCausalLM": False}
+    window = config.get("sliding_window", 4096)
+    if window is None or not slides.get(
+        checkpoint.architecture, bool(config.get("use_sliding_window"))
+    ):
         return trained
     return min(trained, int(window))
 

@@ -33,7 +33,8 @@ class Shape:
 class Decoder(ABC):
     """A model's weights on a backend. A cache is bound before anything is recorded.
 
-    `dtype` is the activations'. A decode step reads `step_bytes` of weights.
+    `dtype` is the activations'. A decode step reads `step_bytes` of weights; `file_bytes` is what
+    all of the checkpoint's tensors take in its files.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Decoder(ABC):
         # A step reads one row a token of an embedding that isn't the head as well.
         untied = embedding.bytes if head.weight is not embedding else 0
         self.step_bytes = loader.linear_bytes - untied
+        self.file_bytes = loader.checkpoint.nbytes
         self._loader = loader
         self._embedding = embedding
         self._head = head

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatwake_service.errors import UnsupportedModel
-from flatwake_service.models.config import guarded
+from flatwake_service.models.config import guarded, refuse_quantized
 from flatwake_service.models.rope import Rope, scaled
 from flatwake_service.weights import Checkpoint
 
@@ -58,6 +58,7 @@ def read_config(checkpoint: Checkpoint) -> HybridConfig:
 def _from_huggingface(checkpoint: Checkpoint) -> HybridConfig:
     whole = checkpoint.config
     config: Mapping[str, Any] = whole.get("text_config") or whole
+    refuse_quantized(checkpoint, whole, config)
     if config.get("hidden_act", "silu") != "silu":
         raise UnsupportedModel(f"activation {config['hidden_act']} is not supported")
     if config.get("attention_bias"):

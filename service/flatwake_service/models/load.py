@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flatwake_service.errors import UnsupportedModel
 from flatwake_service.weights import Checkpoint, Tensor, dequantize
+from flatwake_service.weights.formats import KNOWN, WEIGHTS
 
 
 class Loader:
@@ -65,6 +66,8 @@ class Loader:
         `permutations[i]` says which of tensor i's rows comes where.
         """
         tensors = [self.take(n, r, columns) for n, r in zip(names, rows, strict=True)]
+        for tensor in tensors:
+            self._refuse_other_than_weights(tensor)
         views = [
             Weight(t.bytes, Dtype(int(t.format)), columns, permutations.get(i))
             for i, t in enumerate(tensors)
@@ -74,22 +77,38 @@ class Loader:
         self._advance(*tensors)
         return handle
 
-    def vector(self, name: str, *shape: int) -> Buffer:
-        """A small tensor as float32 on the device."""
+    def values(self, name: str, *shape: int) -> NDArray[np.float32]:
+        """A small tensor as float32."""
         tensor = self.take(name, *shape)
         self._advance(tensor)
-        return self.upload(dequantize(tensor))
+        return dequantize(tensor)
+
+    def vector(self, name: str, *shape: int) -> Buffer:
+        """A small tensor as float32 on the device."""
+        return self.upload(self.values(name, *shape))
 
     def vectors(self, names: Sequence[str], sizes: Sequence[int]) -> Buffer:
         """Several vectors, one after another, as float32 on the device."""
-        tensors = [self.take(n, s) for n, s in zip(names, sizes, strict=True)]
-        self._advance(*tensors)
-        return self.upload(np.concatenate([dequantize(t) for t in tensors]))
+        parts = [self.values(n, s) for n, s in zip(names, sizes, strict=True)]
+        return self.upload(np.concatenate(parts))
 
     def upload(self, values: NDArray[np.float32]) -> Buffer:
         buffer = self.backend.allocate(*values.shape, dtype=Dtype.F32)
         buffer.write(values)
         return buffer
+
+    def finish(self) -> None:
+        """Everything that the model uses was taken; what it doesn't use counts as done, too."""
+        self._done = self.checkpoint.nbytes
+        self._advance()
+
+    def _refuse_other_than_weights(self, tensor: Tensor) -> None:
+        if tensor.format not in WEIGHTS:
+            raise UnsupportedModel(
+                f"{self.checkpoint.path.name}: {tensor.name} is stored as {tensor.format.name}, "
+                "which holds no weights of a layer",
+                cure=f"take a model whose weights are of {KNOWN}",
+            )
 
     def _advance(self, *tensors: Tensor) -> None:
         self._done += sum(t.nbytes for t in tensors)

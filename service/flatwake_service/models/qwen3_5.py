@@ -10,7 +10,6 @@ from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import LinearHandle
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.plan import Plan
-from numpy.typing import NDArray
 
 from flatwake_service.models.cache import CacheShape
 from flatwake_service.models.decoder import Decoder, Shape
@@ -21,7 +20,7 @@ from flatwake_service.models.layers import FeedForward, Head, Norm
 from flatwake_service.models.load import Loader
 from flatwake_service.models.rows import Rows
 from flatwake_service.models.workspace import Workspace
-from flatwake_service.weights import Checkpoint, dequantize
+from flatwake_service.weights import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -231,12 +230,12 @@ class _Weights:
         config = self._config
         squeezed = self._loader.checkpoint.kind == "gguf"
         middle = () if squeezed else (1,)
-        tensor = self._loader.take(name, config.conv_channels, *middle, config.taps)
-        return self._loader.upload(dequantize(tensor).reshape(config.conv_channels, config.taps))
+        values = self._loader.values(name, config.conv_channels, *middle, config.taps)
+        return self._loader.upload(values.reshape(config.conv_channels, config.taps))
 
     def _decay(self, name: str) -> Buffer:
         """-exp(A_log), which GGUF stores as it is."""
-        values: NDArray[np.float32] = dequantize(self._loader.take(name, self._config.v_heads))
+        values = self._loader.values(name, self._config.v_heads)
         if self._loader.checkpoint.kind != "gguf":
             values = -np.exp(values)
         return self._loader.upload(values.astype(np.float32))

@@ -41,4 +41,6 @@ def build_decoder(loader: Loader, dtype: Dtype) -> Decoder:
             f"architecture {architecture} is not supported",
             cure=f"known are {' '.join(DECODERS)}",
         )
-    return decoder(loader, dtype)
+    built = decoder(loader, dtype)
+    loader.finish()
+    return built

@@ -27,7 +27,3 @@ class Workspace:
     def whole(self, name: str) -> Buffer:
         """All of a buffer that was asked for before."""
         return self._buffers[name]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(b.nbytes for b in self._buffers.values())

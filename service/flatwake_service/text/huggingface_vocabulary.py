@@ -44,7 +44,7 @@ def read_huggingface_vocabulary(folder: Path) -> Vocabulary:
     added = {i: str(token.content) for i, token in encoder.get_added_tokens_decoder().items()}
     special = {i for i, token in encoder.get_added_tokens_decoder().items() if token.special}
     bos_id = encoder.token_to_id(names["bos_token"]) if "bos_token" in names else None
-    _surround(encoder, config, names, bos_id)
+    _surround(encoder, config, names)
     return Vocabulary(
         encoder=encoder,
         alphabet=alphabet,
@@ -114,19 +114,38 @@ def _add_tokens(encoder: Encoder, config: Mapping[str, Any], path: Path) -> None
             )
 
 
-def _surround(
-    encoder: Encoder, config: Mapping[str, Any], names: Mapping[str, str], bos_id: int | None
-) -> None:
-    """Let `add_bos_token` win over what tokenizer.json does, as in the library it was made for."""
-    wanted = config.get("add_bos_token")
-    if not isinstance(wanted, bool) or bos_id is None:
+def _surround(encoder: Encoder, config: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Let `add_bos_token` and `add_eos_token` win over what tokenizer.json does, as in the library
+    that it was made for.
+    """
+    found = _around(encoder)
+    sides: list[list[str]] = []
+    for name, there in zip(("bos", "eos"), found, strict=True):
+        token = names.get(f"{name}_token")
+        number = encoder.token_to_id(token) if token is not None else None
+        stated = config.get(f"add_{name}_token")
+        wanted = stated if isinstance(stated, bool) else number in there
+        sides.append([token] if token is not None and number is not None and wanted else [])
+    if [[encoder.token_to_id(token) for token in side] for side in sides] == found or not any(
+        isinstance(config.get(f"add_{name}_token"), bool) for name in ("bos", "eos")
+    ):
         return
-    if wanted != (bos_id in encoder.encode("", add_special_tokens=True).ids):
-        bos = names["bos_token"]
-        encoder.post_processor = processors.TemplateProcessing(
-            single=[bos, "$A"] if wanted else ["$A"],
-            special_tokens=[(bos, bos_id)],
-        )
+    before, after = sides
+    encoder.post_processor = processors.TemplateProcessing(
+        single=[*before, "$A", *after],
+        special_tokens=[(t, encoder.token_to_id(t)) for t in dict.fromkeys(before + after)],
+    )
+
+
+def _around(encoder: Encoder) -> list[list[int]]:
+    """The ids that tokenizer.json puts before and after a text."""
+    plain = encoder.encode("a", add_special_tokens=False).ids
+    whole = encoder.encode("a", add_special_tokens=True).ids
+    for start in range(len(whole) - len(plain) + 1):
+        end = start + len(plain)
+        if whole[start:end] == plain:
+            return [whole[:start], whole[end:]]
+    return [whole, []]
 
 
 def _alphabet(decoder: Any, path: Path) -> tuple[Alphabet, bool]:

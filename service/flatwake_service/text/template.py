@@ -77,10 +77,8 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def load_template(
-    checkpoint: Checkpoint, names: Mapping[str, str], *, tools: bool = False
-) -> ChatTemplate | None:
-    """A checkpoint's chat template, or None. `tools` takes the one for tools, if there are two.
+def load_template(checkpoint: Checkpoint, names: Mapping[str, str]) -> ChatTemplate | None:
+    """A checkpoint's chat template, or None; of several, the one called default.
 
     `names` are the tokenizer's. Raises TemplateError for one that doesn't compile.
     """
@@ -89,8 +87,7 @@ def load_template(
         if checkpoint.kind == "gguf"
         else _from_folder(checkpoint.path)
     )
-    source = found.get("tool_use") if tools else None
-    source = source or found.get("default")
+    source = found.get("default")
     return None if source is None else ChatTemplate(source, names)
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from flatwake_service.errors import CheckpointError, ModelMissing
-from flatwake_service.weights.checkpoint import Checkpoint, Progress
-from flatwake_service.weights.dequantize import dequantize, dequantize_data, narrow, widen
+from flatwake_service.weights.checkpoint import Checkpoint
+from flatwake_service.weights.dequantize import dequantize, dequantize_data, widen
 from flatwake_service.weights.formats import FLOATS, QUANTIZED, Format, block_shape, row_bytes
 from flatwake_service.weights.gguf import read_gguf
-from flatwake_service.weights.permutation import rotary_rows
 from flatwake_service.weights.safetensors import read_safetensors
 from flatwake_service.weights.tensor import Tensor
 
@@ -24,14 +23,11 @@ __all__ = [
     "QUANTIZED",
     "Checkpoint",
     "Format",
-    "Progress",
     "Tensor",
     "block_shape",
     "dequantize",
     "dequantize_data",
-    "narrow",
     "open_checkpoint",
-    "rotary_rows",
     "row_bytes",
     "widen",
 ]

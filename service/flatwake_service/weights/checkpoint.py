@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,9 +14,9 @@ import numpy as np
 from flatwake_service.errors import CheckpointError, UnsupportedModel
 from flatwake_service.weights.files import MappedFile
 from flatwake_service.weights.formats import (
-    FLOATS,
-    QUANTIZED,
+    KNOWN,
     SUPPORTED,
+    WEIGHTS,
     Format,
     block_shape,
     storage,
@@ -24,8 +24,6 @@ from flatwake_service.weights.formats import (
 from flatwake_service.weights.tensor import Tensor
 
 Kind = Literal["gguf", "safetensors"]
-Progress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +86,9 @@ class Checkpoint(Mapping[str, Tensor]):
         """The tensor of this name. Raises KeyError, or UnsupportedModel for its format."""
         entry = self._entries[name]
         if entry.format not in SUPPORTED:
-            known = " ".join(f.name for f in (*FLOATS, *QUANTIZED))
             raise UnsupportedModel(
                 f"{self.path.name}: {name} is stored as {entry.type_name}",
-                cure=f"take a file whose tensors are of {known}",
+                cure=f"take a file whose tensors are of {KNOWN}",
             )
         assert entry.format is not None
         data = entry.file.data[entry.offset : entry.offset + entry.nbytes]
@@ -119,18 +116,17 @@ class Checkpoint(Mapping[str, Tensor]):
         """Bytes of all tensors."""
         return sum(entry.nbytes for entry in self._entries.values())
 
+    def weight_formats(self) -> set[Format]:
+        """Formats of the matrices; of those in another format than weights can have, none is used.
+
+        Whether one that is used can be read is for whoever asks for it by name.
+        """
+        matrices = (e.format for e in self._entries.values() if len(e.shape) > 1)
+        return {format_ for format_ in matrices if format_ in WEIGHTS}
+
     def formats(self) -> Counter[str]:
         """Bytes by format name, the largest first in `most_common()`."""
         totals: Counter[str] = Counter()
         for entry in self._entries.values():
             totals[entry.type_name] += entry.nbytes
         return totals
-
-    def walk(self, progress: Progress | None = None) -> Iterator[Tensor]:
-        """All tensors in the files' order; `progress` hears of each after it was consumed."""
-        total, done = self.nbytes, 0
-        for entry in sorted(self._entries.values(), key=lambda e: (str(e.file.path), e.offset)):
-            yield self[entry.name]
-            done += entry.nbytes
-            if progress:
-                progress(done, total)

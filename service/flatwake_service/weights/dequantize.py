@@ -13,23 +13,13 @@ from gguf.quants import dequantize as dequantize_blocks
 from numpy.typing import NDArray
 
 from flatwake_service.errors import UnsupportedModel
-from flatwake_service.weights.formats import FLOATS, QUANTIZED, Format
+from flatwake_service.weights.formats import KNOWN, QUANTIZED, Format
 from flatwake_service.weights.tensor import Tensor
 
 
 def widen(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """BF16 bits as float32, of the same shape. Exact."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def narrow(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """float32 as BF16 bits, rounded half to even; a NaN stays one."""
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(
-        16
-    )
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-    return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
 
 
 def dequantize(
@@ -53,8 +43,7 @@ def dequantize_data(data: NDArray[Any], format: Format, name: str = "data") -> N
     if format in (Format.F16, Format.F64):
         return data.astype(np.float32)
     if format not in QUANTIZED:
-        known = " ".join(f.name for f in (*FLOATS, *QUANTIZED))
-        raise UnsupportedModel(f"{name} is stored as {format.name}", cure=f"formats known: {known}")
+        raise UnsupportedModel(f"{name} is stored as {format.name}", cure=f"formats known: {KNOWN}")
     with np.errstate(all="ignore"):  # scales that are Inf or NaN give what IEEE says
         result: NDArray[np.float32] = dequantize_blocks(np.ascontiguousarray(data), format)
     return result

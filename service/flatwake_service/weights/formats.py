@@ -9,7 +9,17 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as Format
 
-__all__ = ["FLOATS", "QUANTIZED", "SUPPORTED", "Format", "block_shape", "row_bytes", "storage"]
+__all__ = [
+    "FLOATS",
+    "KNOWN",
+    "QUANTIZED",
+    "SUPPORTED",
+    "WEIGHTS",
+    "Format",
+    "block_shape",
+    "row_bytes",
+    "storage",
+]
 
 FLOATS: Final = (Format.F32, Format.F16, Format.BF16)
 QUANTIZED: Final = (
@@ -20,9 +30,12 @@ QUANTIZED: Final = (
     Format.Q5_K,
     Format.Q6_K,
 )
+WEIGHTS: Final = (*FLOATS, *QUANTIZED)
+KNOWN: Final = " ".join(f.name for f in WEIGHTS)
+"""The formats that a layer's weights may have, and their names for an error's cure."""
 # Integers are read (a checkpoint may carry a position table) but are no weights.
 INTEGERS: Final = (Format.I8, Format.I16, Format.I32, Format.I64)
-SUPPORTED: Final = (*FLOATS, *QUANTIZED, *INTEGERS, Format.F64)
+SUPPORTED: Final = (*WEIGHTS, *INTEGERS, Format.F64)
 
 _STORAGE: Final[dict[Format, np.dtype[Any]]] = {
     Format.F32: np.dtype("<f4"),

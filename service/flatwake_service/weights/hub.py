@@ -118,4 +118,21 @@ def _model(files: Mapping[str, object], label: str) -> list[str]:
         found = sorted(name for name in files if name.endswith(".gguf"))
         cure = f"name one of {', '.join(found[:20])}" if found else "take another repository"
         raise SourceNotFound(f"{label} has no safetensors at its top", cure=cure)
+    if "tokenizer.json" not in files:
+        raise _no_tokenizer(files, label)
     return sorted({*weights, *(name for name in (*_COMPANIONS, _INDEX) if name in files)})
+
+
+def _no_tokenizer(files: Mapping[str, object], label: str) -> SourceNotFound:
+    """Judged before gigabytes of weights are fetched that couldn't be served."""
+    older = [name for name in ("tokenizer.model", "vocab.json", "tekken.json") if name in files]
+    if not older:
+        return SourceNotFound(
+            f"{label} has no tokenizer.json", cure="take a repository that has one"
+        )
+    return SourceNotFound(
+        f"{label} has no tokenizer.json, only {', '.join(older)}, which isn't read",
+        cure="take a repository of the model that has one, or a GGUF file; or make one with "
+        "transformers, AutoTokenizer.from_pretrained(…).save_pretrained(FOLDER), and serve FOLDER "
+        "with the weights beside it",
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flatwake_service.weights.formats import Format, row_bytes
+from flatwake_service.weights.formats import Format
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +38,6 @@ class Tensor:
     def rows(self) -> int:
         """Rows of all leading dimensions together; 1 for a vector."""
         return prod(self.shape[:-1])
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes from one row to the next."""
-        return row_bytes(self.format, self.columns)
 
     @property
     def nbytes(self) -> int:

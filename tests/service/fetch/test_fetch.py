@@ -428,13 +428,28 @@ def test_a_branch_that_moves_in_the_middle_mixes_nothing(
     server.faults = [None] * 4 + [Fault(status=403)]
     with pytest.raises(SourceDenied):
         fetch("hf://org/repo", cache=cache)
-    new = {name: data[::-1] for name, data in REPOSITORY.items() if name != "tokenizer.json"}
+    new = {name: data[::-1] for name, data in REPOSITORY.items() if name != "config.json"}
     hub(server, monkeypatch, new, commit="e" * 40)
     fetched = fetch("hf://org/repo", cache=cache)
     for path in fetched.path.iterdir():
         if path.name != ".flatwake.json":
             assert path.read_bytes() == new[path.name]
-    assert not (fetched.path / "tokenizer.json").exists()
+    assert not (fetched.path / "config.json").exists()
+
+
+@pytest.mark.parametrize("older", ["tokenizer.model", "vocab.json", None])
+def test_a_repository_without_tokenizer_json_is_refused_before_its_weights_come(
+    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch, older: str | None
+) -> None:
+    files = {name: data for name, data in REPOSITORY.items() if name != "tokenizer.json"}
+    if older:
+        files[older] = b"a model of another kind"
+    hub(server, monkeypatch, files)
+    with pytest.raises(SourceNotFound, match="has no tokenizer\\.json") as refused:
+        fetch("hf://org/repo", cache=cache)
+    assert (f"only {older}" in refused.value.message) is (older is not None)
+    assert ("save_pretrained" in refused.value.cure) is (older is not None)
+    assert not any("/resolve/" in str(request) for request in server.seen)
 
 
 def test_one_file_of_a_repository_lies_at_the_top(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from flatwake_service.text import Detokenizer, StopStrings, TextStream, Tokenizer
+from flatwake_service.text import Detokenizer, StopStrings, Tokenizer
 from flatwake_service.text.gguf_vocabulary import read_gguf_vocabulary
 from gguf_tokenizers import gguf_metadata
 from hypothesis import given, settings
@@ -82,17 +82,18 @@ def test_nothing_comes_after_a_stop() -> None:
 @pytest.mark.parametrize("stop", ["été", " 🎉", "user"])
 def test_a_stop_string_is_found_across_tokens_that_split_its_characters(stop: str) -> None:
     text = "of the user en été now 🎉 end"
-    stream = TextStream(TOKENIZER, stop=[stop])
+    pieces, stops = Detokenizer(TOKENIZER), StopStrings([stop])
     sent = ""
     for i in TOKENIZER.encode(text, add_special=False):
-        sent += stream.push([i])
-        if stream.stop:
+        sent += stops.push(pieces.push([i]))
+        if stops.found:
             break
-    assert (sent, stream.stop) == (text[: text.index(stop)], stop)
+    assert (sent, stops.found) == (text[: text.index(stop)], stop)
 
 
 def test_a_held_prefix_comes_out_at_the_end() -> None:
-    stream = TextStream(TOKENIZER, stop=["END of it"])
-    sent = "".join([stream.push([i]) for i in TOKENIZER.encode("the END", add_special=False)])
-    assert sent + stream.finish() == "the END"
-    assert stream.stop is None
+    pieces, stops = Detokenizer(TOKENIZER), StopStrings(["END of it"])
+    ids = TOKENIZER.encode("the END", add_special=False)
+    sent = "".join([stops.push(pieces.push([i])) for i in ids])
+    assert sent + stops.push(pieces.flush()) + stops.flush() == "the END"
+    assert stops.found is None

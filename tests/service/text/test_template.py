@@ -181,8 +181,8 @@ def checkpoint(tmp_path: Path, **files: str) -> Checkpoint:
     return open_checkpoint(folder)
 
 
-def load(source: Checkpoint, **options: Any) -> str:
-    template = load_template(source, load_tokenizer(source).names, **options)
+def load(source: Checkpoint) -> str:
+    template = load_template(source, load_tokenizer(source).names)
     assert template is not None
     return template.render(HELLO)
 
@@ -194,10 +194,10 @@ def test_a_folder_s_template_is_found_and_a_jinja_file_wins(tmp_path: Path) -> N
     )
 
 
-def test_of_several_templates_the_default_or_the_one_for_tools_is_taken(tmp_path: Path) -> None:
+def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
     several = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
     source = checkpoint(tmp_path, tokenizer_config__json=json.dumps({"chat_template": several}))
-    assert (load(source), load(source, tools=True)) == ("plain", "tools")
+    assert load(source) == "plain"
 
 
 def test_a_model_without_a_template_has_none(tmp_path: Path) -> None:
@@ -214,7 +214,6 @@ def test_a_gguf_file_s_template_is_found() -> None:
         metadata={"tokenizer.chat_template": "plain", "tokenizer.chat_template.tool_use": "tools"},
         entries={},
     )
-    template, tools = load_template(source, {}), load_template(source, {}, tools=True)
+    template = load_template(source, {})
     assert template is not None
-    assert tools is not None
-    assert (template.render(HELLO), tools.render(HELLO)) == ("plain", "tools")
+    assert template.render(HELLO) == "plain"

@@ -23,7 +23,7 @@ from gguf_tokenizers import gguf_metadata
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import SPECIALS, train_byte_level, write_tiny
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Encoder
 
 TRAINED = {
@@ -130,6 +130,43 @@ def test_add_bos_token_wins_over_tokenizer_json(tmp_path: Path, name: str, wante
     after = Tokenizer(read_huggingface_vocabulary(folder))
     assert (after.encode("a")[0] == after.bos_id) is wanted
     assert after.encode("a").count(after.bos_id) == wanted
+
+
+@pytest.mark.parametrize("bos", [None, True, False])
+@pytest.mark.parametrize("name", ["qwen2", "llama3"])
+def test_add_eos_token_ends_a_plain_prompt_whatever_begins_it(
+    tmp_path: Path, name: str, bos: bool | None
+) -> None:
+    folder = write_tiny(tmp_path / "tiny", name)
+    plain = Tokenizer(read_huggingface_vocabulary(folder))
+    eos = plain._vocabulary.encoder.token_to_id(plain.names["eos_token"])
+    begins = plain.encode("a")[0] == plain.bos_id if bos is None else bos
+    _edit(folder / "tokenizer_config.json", add_eos_token=True)
+    if bos is not None:
+        _edit(folder / "tokenizer_config.json", add_bos_token=bos)
+    ids = Tokenizer(read_huggingface_vocabulary(folder)).encode("a")
+    assert ids == [plain.bos_id] * begins + plain.encode("a", add_special=False) + [eos]
+    _edit(folder / "tokenizer_config.json", add_eos_token=False)
+    ids = Tokenizer(read_huggingface_vocabulary(folder)).encode("a")
+    assert ids == [plain.bos_id] * begins + plain.encode("a", add_special=False)
+
+
+def test_an_end_in_tokenizer_json_stays_when_only_the_beginning_is_configured(
+    tmp_path: Path,
+) -> None:
+    folder = write_tiny(tmp_path / "tiny", "qwen2")
+    path = folder / "tokenizer.json"
+    encoder = Encoder.from_file(str(path))
+    bos, eos = "<|endoftext|>", "<|im_end|>"
+    ids = [(t, encoder.token_to_id(t)) for t in (bos, eos)]
+    encoder.post_processor = processors.TemplateProcessing(
+        single=[bos, "$A", eos], special_tokens=ids
+    )
+    encoder.save(str(path))
+    _edit(folder / "tokenizer_config.json", add_bos_token=False)
+    found = Tokenizer(read_huggingface_vocabulary(folder)).encode("a")
+    assert found[-1] == ids[1][1]
+    assert ids[0][1] not in found
 
 
 def test_truncation_and_padding_in_tokenizer_json_are_ignored(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ import struct
 
 import numpy as np
 import pytest
+from flatwake_kernels.dtype import narrow_bf16
 from flatwake_service.errors import UnsupportedModel
 from flatwake_service.weights import (
     QUANTIZED,
     Format,
     block_shape,
     dequantize_data,
-    narrow,
-    rotary_rows,
     widen,
 )
 from gguf_files import quantize, random_blocks
@@ -100,20 +99,12 @@ def test_bf16_widens_exactly_and_narrows_half_to_even() -> None:
     bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     wide = widen(bits)
     finite = np.isfinite(wide)
-    np.testing.assert_array_equal(narrow(wide)[finite], bits[finite])
-    assert np.isnan(widen(narrow(wide)))[np.isnan(wide)].all()
+    np.testing.assert_array_equal(narrow_bf16(wide)[finite], bits[finite])
+    assert np.isnan(widen(narrow_bf16(wide)))[np.isnan(wide)].all()
     ties = np.array([0x3F808000, 0x3F818000, 0x3F808001], dtype=np.uint32).view(np.float32)
-    assert narrow(ties).tolist() == [0x3F80, 0x3F82, 0x3F81]
+    assert narrow_bf16(ties).tolist() == [0x3F80, 0x3F82, 0x3F81]
 
 
 def test_an_integer_tensor_is_no_weight() -> None:
     with pytest.raises(UnsupportedModel, match=r"inv is stored as I64; formats known: .*Q6_K"):
         dequantize_data(np.zeros(3, np.int64), Format.I64, "inv")
-
-
-def test_rotary_rows_undo_the_conversion_of_llama_files() -> None:
-    heads, dim = 3, 8
-    rows = np.arange(heads * dim)
-    # convert_hf_to_gguf.py, LlamaModel.permute
-    stored = rows.reshape(heads, 2, dim // 2).swapaxes(1, 2).reshape(-1)
-    np.testing.assert_array_equal(stored[rotary_rows(heads * dim, heads)], rows)

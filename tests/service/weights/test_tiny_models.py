@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flatwake_service.text import load_template, load_tokenizer
-from flatwake_service.weights import Format, dequantize, open_checkpoint, rotary_rows
-from tiny_gguf import QUANTS, _rename, write_tiny_gguf
+from flatwake_service.weights import Format, dequantize, open_checkpoint
+from tiny_gguf import QUANTS, _interleave, _rename, write_tiny_gguf
 from tiny_models import TINY, write_tiny
 
 
@@ -18,15 +18,13 @@ def test_both_files_hold_the_same_weights_tokenizer_and_template(name: str, tmp_
     file = open_checkpoint(write_tiny_gguf(tmp_path / "m.gguf", name))
     tiny = TINY[name]
     assert len(file) == len(folder) + ("rope_scaling" in tiny.config)
-    for tensor in folder.walk():
-        other = dequantize(file.require(_rename(tensor.name)))
-        if tiny.model_type in ("llama", "mistral") and ".self_attn." in tensor.name:
-            heads = {"q_proj": tiny.heads, "k_proj": tiny.kv_heads}
-            for part, count in heads.items():
-                if f".{part}." in tensor.name:
-                    other = other[rotary_rows(tensor.rows, count)]
+    for tensor in folder.values():
+        name, values = _rename(tensor.name), dequantize(tensor)
+        if tiny.model_type in ("llama", "mistral"):
+            values = _interleave(name, values, tiny)
+        other = file.require(name)
         assert tensor.shape == other.shape
-        np.testing.assert_array_equal(dequantize(tensor), other)
+        np.testing.assert_array_equal(values, dequantize(other))
     ours, theirs = load_tokenizer(folder), load_tokenizer(file)
     text = "It's 2024: café 日本 🎉\n\n  def f(x):\n"
     assert ours.encode(text) == theirs.encode(text)
@@ -41,7 +39,7 @@ def test_both_files_hold_the_same_weights_tokenizer_and_template(name: str, tmp_
 def test_a_quantised_file_stays_near_the_weights(format_: Format, tmp_path: Path) -> None:
     exact = open_checkpoint(write_tiny_gguf(tmp_path / "exact.gguf", "llama3-wide"))
     near = open_checkpoint(write_tiny_gguf(tmp_path / "near.gguf", "llama3-wide", format_))
-    for tensor in near.walk():
+    for tensor in near.values():
         assert tensor.format == (format_ if len(tensor.shape) == 2 else Format.F32)
         want = dequantize(exact[tensor.name])
         error = np.abs(dequantize(tensor) - want).max() / np.abs(want).max()
