@@ -1,7 +1,7 @@
 """The hybrid fixture's golden traces on a GPU backend: `python check_golden.py [--backend cuda]`.
 
 Weights and activations are bfloat16 there: positions whose margin is below the largest logit
-difference don't count, and the share that counts is printed.
+difference don't count. The share that counts is printed, and may be less than float32's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flatwake_kernels.backends import BackendName
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.runner import open_runner
 from flatwake_service.verify.replay import replay
-from flatwake_service.verify.trace import compare, load
+from flatwake_service.verify.trace import LEAST_SHARE_ROUNDED, compare, load
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,7 +34,7 @@ def main() -> int:
             prefill_tokens=chunk,
         )
         runner = open_runner(config, lambda *_: None)
-        found = compare(traces, replay(runner, traces))
+        found = compare(traces, replay(runner, traces), least=LEAST_SHARE_ROUNDED)
         runner.close()
         print(f"chunks of {chunk}: {found.share:.1%} count, {found}; oracle {notes}")
         equal = equal and found.equal

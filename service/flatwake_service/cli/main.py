@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
+
+from flatwake_service.version import package_version
 
 GROUP = "flatwake.commands"
 
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if words else 2
     name, *rest = words
     if name in ("--version", "-V", "version"):
-        print(f"flatwake {_version()}")
+        print(f"flatwake {package_version()}")
         return 0
     if name not in commands:
         return _fail(_unknown(name, commands), 2)
@@ -81,11 +83,19 @@ def _run(entry: EntryPoint, arguments: list[str]) -> int:
         return _fail(f"flatwake {entry.name}: {error}", error.exit_code)
     except ManifestError as error:
         return _fail(f"flatwake {entry.name}: {error}", 2)
+    except _kernel_errors() as error:
+        return _fail(f"flatwake {entry.name}: {error}", 1)
     except BrokenPipeError:
         # The reader of a pipe (`| head`) has seen enough.
         sys.stderr.close()
         return 0
     return 0
+
+
+def _kernel_errors() -> tuple[type[Exception], ...]:
+    """What the kernels' libraries raise, if the command has loaded any."""
+    backend = sys.modules.get("flatwake_kernels.backend")
+    return (backend.BackendUnavailable, backend.KernelError) if backend else ()
 
 
 def _unknown(name: str, commands: dict[str, EntryPoint]) -> str:
@@ -100,13 +110,6 @@ def _not_installed(name: str, error: ModuleNotFoundError) -> str:
     cure = f"pip install 'flatwake[{extra.get(name, 'service')}]'"
     what = f"its code ({error.name})" if ours else f"the package '{error.name}'"
     return f"flatwake {name}: {what} isn't installed; {cure}"
-
-
-def _version() -> str:
-    try:
-        return version("flatwake")
-    except PackageNotFoundError:
-        return "0"
 
 
 def _fail(message: str, code: int) -> int:

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flatwake_service.errors import FlatwakeError
+
 TOP = 8
 """Logits kept of each position: the largest, enough for the margin and the error."""
+
+LEAST_SHARE = 0.8
+"""Of the positions, those that must count. A wrong model's error exceeds nearly every margin, so
+that few positions would be left to differ.
+"""
+LEAST_SHARE_ROUNDED = 0.5
+"""The same where activations are of 16 bits and the oracle's aren't: rounding alone is then larger
+than many margins (211 of the hybrid fixture's 288 positions count, 73 %).
+"""
+
+
+class TracesUnreadable(FlatwakeError):
+    """A file that `verify --save` didn't write, or not to its end."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path} holds no traces: {why}", cure="make them with flatwake verify MODEL --save"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +75,21 @@ def save(path: Path, traces: Iterable[Trace], notes: dict[str, str]) -> None:
 
 
 def load(path: Path) -> tuple[list[Trace], dict[str, str]]:
-    with np.load(path) as file:
-        notes = {k[5:]: str(file[k]) for k in file.files if k.startswith("note.")}
-        count = sum(k.endswith(".prompt") for k in file.files)
-        traces = [_load(file, index) for index in range(count)]
+    """The traces of a file, and what made them.
+
+    Raises:
+        TracesUnreadable: there are none in it.
+    """
+    try:
+        # Opened here: numpy leaves a file open that turns out to be damaged.
+        with path.open("rb") as stored, np.load(stored) as file:
+            notes = {k[5:]: str(file[k]) for k in file.files if k.startswith("note.")}
+            count = sum(k.endswith(".prompt") for k in file.files)
+            traces = [_load(file, index) for index in range(count)]
+    except (OSError, EOFError, ValueError, KeyError, AttributeError, BadZipFile) as error:
+        raise TracesUnreadable(path, str(error)) from error
+    if not traces:
+        raise TracesUnreadable(path, "the file has none")
     return traces, notes
 
 
@@ -74,16 +106,24 @@ def _load(file: np.lib.npyio.NpzFile, index: int) -> Trace:
 class Comparison:
     """`error` is the largest logit difference seen; positions whose margin is below it don't
     count. `mismatches` are (trace, position, theirs, ours) of those that do.
+
+    `least` is the share of the positions that must count, or nothing is shown.
     """
 
     error: float
     positions: int
     counted: int
     mismatches: tuple[tuple[int, int, int, int], ...]
+    least: float
 
     @property
     def equal(self) -> bool:
-        return not self.mismatches and self.counted > 0
+        return self.enough and not self.mismatches
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many positions count that their equality says something."""
+        return self.positions > 0 and self.share >= self.least
 
     @property
     def share(self) -> float:
@@ -91,12 +131,16 @@ class Comparison:
         return self.counted / self.positions if self.positions else 0.0
 
 
-def compare(oracle: Sequence[Trace], ours: Sequence[NDArray[np.float32]]) -> Comparison:
+def compare(
+    oracle: Sequence[Trace], ours: Sequence[NDArray[np.float32]], *, least: float = LEAST_SHARE
+) -> Comparison:
     """Hold our logits `[tokens, vocabulary]` of each trace against the oracle's."""
-    error = 0.0
-    for trace, logits in zip(oracle, ours, strict=True):
-        near = np.take_along_axis(logits, trace.top_ids, axis=1)
-        error = max(error, float(np.abs(near - trace.top_logits).max()))
+    errors = [
+        np.abs(np.take_along_axis(logits, trace.top_ids, axis=1) - trace.top_logits).max()
+        for trace, logits in zip(oracle, ours, strict=True)
+    ]
+    # numpy's maximum keeps a NaN, below which no margin is.
+    error = float(np.max(errors, initial=0.0))
     counted, mismatches = 0, []
     for number, (trace, logits) in enumerate(zip(oracle, ours, strict=True)):
         chosen = logits.argmax(axis=1)
@@ -105,4 +149,5 @@ def compare(oracle: Sequence[Trace], ours: Sequence[NDArray[np.float32]]) -> Com
             theirs, mine = trace.tokens[position], int(chosen[position])
             if theirs != mine:
                 mismatches.append((number, int(position), theirs, mine))
-    return Comparison(error, sum(len(t.tokens) for t in oracle), counted, tuple(mismatches))
+    positions = sum(len(t.tokens) for t in oracle)
+    return Comparison(error, positions, counted, tuple(mismatches), least)

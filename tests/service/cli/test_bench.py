@@ -37,6 +37,17 @@ def test_speed(model: str, tmp_path: Path) -> None:
     assert all(0 < share < 10 for share in found["bandwidth_share"].values())
 
 
+@pytest.mark.parametrize("backend", ["hip", "cuda"])
+def test_a_backend_that_isnt_there_is_one_clear_error(
+    model: str, backend: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("FLATWAKE_LIBRARY_DIR", str(tmp_path))
+    assert cli.main(["bench", "speed", model, "--backend", backend]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"flatwake bench: libflatwake_{backend}.so is not in {tmp_path}")
+
+
 def test_layers(model: str, tmp_path: Path) -> None:
     found = run("layers", model, tmp_path / "layers.json")
     for users in ("1", "4", "8"):
