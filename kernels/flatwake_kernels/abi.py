@@ -8,6 +8,9 @@ from flatwake_kernels.ops import RECORDS
 
 ABI_VERSION = 1
 
+UNSUPPORTED, MEMORY = 2, 3
+"""Codes that a call may return; the others have no kind of error of their own."""
+
 DEVICE, PINNED = 0, 1
 """Kinds of memory for fw_allocate."""
 FLOAT_ACTIVATIONS, INT8_ACTIVATIONS = 0, 1

@@ -25,6 +25,14 @@ class KernelError(Exception):
     """A kernel library refused or failed; the message is the library's own."""
 
 
+class MemoryShort(KernelError):
+    """There is not enough memory on the device (or on the host, pinned)."""
+
+
+class Unsupported(KernelError):
+    """This library or device doesn't do what was asked of it."""
+
+
 @dataclass(frozen=True)
 class Device:
     """`memory_bytes` of the device; `wave` lanes run as one (1 on a CPU)."""

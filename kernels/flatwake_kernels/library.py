@@ -11,6 +11,8 @@ from pathlib import Path
 import flatwake_kernels
 from flatwake_kernels.abi import (
     ABI_VERSION,
+    MEMORY,
+    UNSUPPORTED,
     Call,
     ContextOptions,
     DeviceInfo,
@@ -18,7 +20,7 @@ from flatwake_kernels.abi import (
     WeightView,
 )
 from flatwake_kernels.abi import MemoryInfo as MemoryStruct
-from flatwake_kernels.backend import BackendUnavailable, KernelError
+from flatwake_kernels.backend import BackendUnavailable, KernelError, MemoryShort, Unsupported
 from flatwake_kernels.header import all_structs
 
 DIRECTORY_VARIABLE = "FLATWAKE_LIBRARY_DIR"
@@ -53,6 +55,9 @@ _SIGNATURES: dict[str, tuple[type | None, list[object]]] = {
 }
 
 
+_ERRORS: dict[int, type[KernelError]] = {UNSUPPORTED: Unsupported, MEMORY: MemoryShort}
+
+
 class Library:
     """A loaded `libflatwake_<name>`, its layout checked. Calls go by attribute."""
 
@@ -80,10 +85,12 @@ class Library:
         """Call a function that returns a code.
 
         Raises:
-            KernelError: it returned another code than FW_OK; with the library's own text.
+            KernelError: it returned another code than FW_OK; with the library's own text, and of
+                the code's own kind.
         """
-        if getattr(self._dll, symbol)(*arguments):
-            raise KernelError(self._dll.fw_error().decode(errors="replace"))
+        if code := getattr(self._dll, symbol)(*arguments):
+            kind = _ERRORS.get(code, KernelError)
+            raise kind(self._dll.fw_error().decode(errors="replace"))
 
     def destroy(self, symbol: str, handle: c_void_p) -> None:
         getattr(self._dll, symbol)(handle)

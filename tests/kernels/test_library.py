@@ -13,7 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flatwake_kernels import ops
-from flatwake_kernels.backend import Backend, BackendUnavailable, KernelError, Weight
+from flatwake_kernels.backend import (
+    Backend,
+    BackendUnavailable,
+    KernelError,
+    MemoryShort,
+    Weight,
+)
 from flatwake_kernels.backends import open_backend, unavailable
 from flatwake_kernels.declaration import LinearHandle
 from flatwake_kernels.dtype import Dtype
@@ -147,7 +153,7 @@ def test_segments_of_different_widths_are_refused(cpu: Backend) -> None:
 
 
 def test_more_memory_than_there_can_be_is_refused(cpu: Backend) -> None:
-    with pytest.raises(KernelError, match="bytes of memory are not to be had"):
+    with pytest.raises(MemoryShort, match="bytes of memory are not to be had"):
         cpu.allocate(1 << 60, dtype=Dtype.I8)
 
 

@@ -12,7 +12,15 @@ from math import prod
 
 import numpy as np
 
-from flatwake_kernels.backend import Activations, Device, KernelError, Kind, MemoryUse, Weight
+from flatwake_kernels.backend import (
+    Activations,
+    Device,
+    KernelError,
+    Kind,
+    MemoryShort,
+    MemoryUse,
+    Weight,
+)
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Handle, LinearHandle, Op
 from flatwake_kernels.dtype import Dtype
@@ -57,7 +65,7 @@ class ReferenceBackend:
             # Zeroed by the kernel when first touched: a pool that is not used costs nothing.
             region = np.zeros(nbytes + _ALIGNMENT, np.uint8)
         except MemoryError as error:
-            raise KernelError(f"{nbytes} bytes of memory are not to be had") from error
+            raise MemoryShort(f"{nbytes} bytes of memory are not to be had") from error
         self._allocated += nbytes
         self._peak = max(self._peak, self._allocated)
         address = -(-region.ctypes.data // _ALIGNMENT) * _ALIGNMENT

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flatwake_service.cli.options import duration, size
-from flatwake_service.manifest import defaults
+from flatwake_service.cli.options import body_size, duration, startup
+from flatwake_service.manifest import bounds, defaults
 
 if TYPE_CHECKING:
     from flatwake_service.engine.config import EngineConfig
@@ -82,18 +82,34 @@ def serve(
         int, typer.Option(min=1, max=defaults.MAX_SEQUENCES_LIMIT, help="Sequences that run.")
     ] = defaults.MAX_SEQUENCES,
     context_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens; else the model's.")
+        int | None,
+        typer.Option(
+            min=bounds.CONTEXT_MIN, max=bounds.CONTEXT_MAX, help="Tokens; else the model's."
+        ),
     ] = None,
     prefill_tokens: Annotated[
-        int, typer.Option(min=defaults.PREFILL_GRAIN, help="Prompt tokens a step.")
+        int,
+        typer.Option(
+            min=defaults.PREFILL_GRAIN, max=bounds.PREFILL_MAX, help="Prompt tokens a step."
+        ),
     ] = defaults.PREFILL_TOKENS,
     kv_memory_fraction: Annotated[
-        float | None, typer.Option(min=0.01, max=1.0, help="Share of the free memory for KV.")
+        float | None,
+        typer.Option(
+            min=bounds.MEMORY_FRACTION_MIN,
+            max=bounds.MEMORY_FRACTION_MAX,
+            help="Share of the free memory for KV.",
+        ),
     ] = None,
     kv_dtype: Annotated[KvDtype, typer.Option(help="What KV is kept in.")] = KvDtype.auto,
     graphs: Annotated[Graphs, typer.Option(help="Device graphs.")] = Graphs.auto,
     queue: Annotated[
-        int, typer.Option(min=0, help="Requests that may wait; more get 429.")
+        int,
+        typer.Option(
+            min=bounds.QUEUE_MIN,
+            max=bounds.QUEUE_MAX,
+            help="Requests that may wait; more get 429.",
+        ),
     ] = defaults.QUEUE,
     queue_timeout: Annotated[
         Any, typer.Option(parser=duration, metavar="DURATION", help="Longest wait.")
@@ -105,14 +121,14 @@ def serve(
         Any, typer.Option(parser=duration, metavar="DURATION", help="When an engine is hung.")
     ] = defaults.STEP_TIMEOUT,
     body_bytes: Annotated[
-        Any, typer.Option(parser=size, metavar="QUANTITY", help="Largest request body.")
+        Any, typer.Option(parser=body_size, metavar="QUANTITY", help="Largest request body.")
     ] = defaults.BODY_BYTES,
     drain_timeout: Annotated[
         Any, typer.Option(parser=duration, metavar="DURATION", help="Longest drain.")
     ] = defaults.REQUEST_TIMEOUT,
     startup_timeout: Annotated[
         Any,
-        typer.Option(parser=duration, metavar="DURATION", help="Longest load without progress."),
+        typer.Option(parser=startup, metavar="DURATION", help="Longest load without progress."),
     ] = defaults.STARTUP_TIMEOUT,
     api_keys_dir: Annotated[
         Path | None, typer.Option(help="A folder of API keys; without it, nobody is asked.")

@@ -50,6 +50,7 @@ class PacedRunner:
         self, rate: float, ids: Sequence[int], context: int, slots: int, vocabulary: int
     ) -> None:
         self.context, self.slots, self.vocabulary = context, slots, vocabulary
+        self.model_context = context
         self.blocks = slots * context
         self._pause, self._ids = 1 / rate, list(ids)
         self._due = 0.0

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from flatwake_service.manifest import defaults
+from flatwake_service.manifest import bounds, defaults
 from flatwake_service.manifest.choices import Graphs, KvDtype
 from flatwake_service.manifest.part import Part, Rule
 from flatwake_service.manifest.scalars import Duration, Quantity, quantity, seconds
@@ -13,7 +13,9 @@ from flatwake_service.manifest.scalars import Duration, Quantity, quantity, seco
 class KvCache(Part):
     """Memory for keys and values."""
 
-    memory_fraction: Annotated[float, Field(ge=0.05, le=0.95)] | None = None
+    memory_fraction: (
+        Annotated[float, Field(ge=bounds.MEMORY_FRACTION_MIN, le=bounds.MEMORY_FRACTION_MAX)] | None
+    ) = None
     """The share of the memory left after the weights; 0.9 on a GPU, 0.5 on the CPU if absent."""
     dtype: KvDtype = KvDtype.AUTO
     """`Auto` is the checkpoint's type."""
@@ -26,10 +28,13 @@ class Engine(Part):
         defaults.MAX_SEQUENCES
     )
     """How many sequences are decoded at once."""
-    context_length: Annotated[int, Field(ge=16, le=16777216)] | None = None
+    context_length: Annotated[int, Field(ge=bounds.CONTEXT_MIN, le=bounds.CONTEXT_MAX)] | None = (
+        None
+    )
     """The longest prompt and answer together, in tokens; the model's own when absent."""
     prefill_tokens: Annotated[
-        int, Field(ge=defaults.PREFILL_GRAIN, le=8192, multiple_of=defaults.PREFILL_GRAIN)
+        int,
+        Field(ge=defaults.PREFILL_GRAIN, le=bounds.PREFILL_MAX, multiple_of=defaults.PREFILL_GRAIN),
     ] = defaults.PREFILL_TOKENS
     """How many tokens of waiting prompts one step takes; a multiple of 64."""
     kv_cache: KvCache = KvCache()
@@ -50,7 +55,7 @@ def _positive(field: str) -> Rule:
 class Limits(Part):
     """What a pod refuses, and what it ends."""
 
-    queue: Annotated[int, Field(ge=1, le=100000)] = defaults.QUEUE
+    queue: Annotated[int, Field(ge=bounds.QUEUE_MIN, le=bounds.QUEUE_MAX)] = defaults.QUEUE
     """How many requests may wait; more are answered with 429 and Retry-After."""
     queue_timeout: Duration = defaults.QUEUE_TIMEOUT
     """The longest wait before a request is answered with 503 and Retry-After."""
@@ -66,8 +71,8 @@ class Limits(Part):
     rules: ClassVar = (
         *map(_positive, ("queueTimeout", "requestTimeout", "stepTimeout", "drainTimeout")),
         Rule(
-            "quantity(self.bodyBytes).compareTo(quantity('1Ki')) >= 0",
-            "bodyBytes must be at least 1Ki",
-            lambda self: quantity(self.body_bytes) >= 1024,
+            f"quantity(self.bodyBytes).compareTo(quantity('{bounds.BODY_MIN}')) >= 0",
+            f"bodyBytes must be at least {bounds.BODY_MIN}",
+            lambda self: quantity(self.body_bytes) >= quantity(bounds.BODY_MIN),
         ),
     )

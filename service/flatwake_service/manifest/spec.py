@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
-from flatwake_service.manifest import defaults
+from flatwake_service.manifest import bounds, defaults
 from flatwake_service.manifest.accelerator import Accelerator
 from flatwake_service.manifest.access import Access, Endpoint
 from flatwake_service.manifest.choices import AccessMode
@@ -75,9 +75,9 @@ class InferenceServerSpec(Part):
 
     rules: ClassVar = (
         Rule(
-            "duration(self.startupTimeout) >= duration('10s')",
-            "startupTimeout must be at least 10s",
-            lambda self: seconds(self.startup_timeout) >= 10,
+            f"duration(self.startupTimeout) >= duration('{bounds.STARTUP_MIN}')",
+            f"startupTimeout must be at least {bounds.STARTUP_MIN}",
+            lambda self: seconds(self.startup_timeout) >= seconds(bounds.STARTUP_MIN),
         ),
         Rule(
             "!has(self.model.cache.claim) || 'ReadWriteMany' in self.model.cache.claim.accessModes"

@@ -173,6 +173,14 @@ def follow_until_end(endpoint: str, body: dict[str, object]) -> str:
         (("--model", "m", "--queue-timeout", "5"), "is no duration"),
         (("--model", "m", "--body-bytes", "many"), "is no quantity"),
         (("--model", "m", "--prefill-tokens", "100"), "multiple of 64"),
+        (("--model", "m", "--prefill-tokens", "8256"), "less than or equal to 8192"),
+        (("--model", "m", "--step-timeout", "0s"), "more than 0s"),
+        (("--model", "m", "--request-timeout", "0ms"), "more than 0s"),
+        (("--model", "m", "--startup-timeout", "9s"), "at least 10s"),
+        (("--model", "m", "--body-bytes", "1000"), "at least 1Ki"),
+        (("--model", "m", "--context-length", "15"), "greater than or equal to 16"),
+        (("--model", "m", "--kv-memory-fraction", "0.99"), "less than or equal to 0.95"),
+        (("--model", "m", "--queue", "0"), "greater than or equal to 1"),
         (("--model", "m", "--max-sequences", "65"), "less than or equal to"),
         (("--model", "m", "--backend", "tpu"), "tpu"),
         ((), "--model"),
@@ -184,7 +192,7 @@ def test_bad_arguments_end_with_2(
     with pytest.raises(SystemExit) as ended:
         cli.main(["serve", *arguments])
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert said in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 def test_a_model_that_is_not_there_ends_with_its_reason(
