@@ -13,8 +13,9 @@ from flatwake_service.engine.messages import Device
 class StepRunner(Protocol):
     """Runs batches on one device.
 
-    `vocabulary` token ids have a row in the model. `blocks` KV blocks beside block 0, and `slots`
-    beside slot 0, may be given to sequences.
+    `context` is what the pool holds for one sequence, `model_context` what the model was made for;
+    `vocabulary` token ids have a row in the model; `model_bytes` are the weights in their files.
+    `blocks` KV blocks beside block 0, and `slots` beside slot 0, may be given to sequences.
     `recurrent` says whether a slot holds state that must be zeroed when it is taken.
     `bandwidth_bytes` is the device's read rate a second, measured at start; `graph_*` count since
     start.
@@ -28,6 +29,7 @@ class StepRunner(Protocol):
     device: Device
     bandwidth_bytes: float
     model_bytes: int
+    model_context: int
     graph_replays: int
     graph_captures: int
 

@@ -90,10 +90,12 @@ class Device(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Started(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """The engine takes sequences. `context` is the effective one, in tokens.
+    """The engine takes sequences. `context` is the effective one, in tokens, `model_context` what
+    the model was made for.
 
     `vocabulary` is the number of token ids that the model knows, which a tokenizer may exceed.
-    `bandwidth_bytes` is the device's read rate a second, measured at start.
+    `bandwidth_bytes` is the device's read rate a second, measured at start; `model_bytes` the
+    weights in their files, as `Loading` counts them.
     """
 
     context: int
@@ -103,6 +105,7 @@ class Started(msgspec.Struct, tag=1, array_like=True, frozen=True):
     device: Device
     bandwidth_bytes: float
     model_bytes: int
+    model_context: int
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True):

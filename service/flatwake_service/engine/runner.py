@@ -71,7 +71,8 @@ class Runner:
             backend.device.name, backend.device.architecture, backend.device.memory_bytes
         )
         self.bandwidth_bytes = measure_bandwidth(backend)
-        self.model_bytes = decoder.step_bytes
+        self.model_bytes = decoder.file_bytes
+        self.model_context = decoder.shape.context
         self.graph_replays = 0
         self.graph_captures = 0
         self._policy = config.graphs
@@ -232,7 +233,7 @@ def _numerics(config: EngineConfig, checkpoint: Checkpoint) -> tuple[Dtype, Dtyp
 
     Left to us, quantised weights meet int8 activations where that is the fast path: on the CPU.
     """
-    formats = {Dtype(int(t.format)) for t in checkpoint.values() if len(t.shape) > 1}
+    formats = {Dtype(int(f)) for f in checkpoint.weight_formats()}
     quantised = any(f.quantised for f in formats)
     activations: Activations = "float" if config.activations == "float" else "int8"
     if config.activations == "auto" and not (quantised and config.backend == "cpu"):

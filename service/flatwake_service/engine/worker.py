@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from flatwake_kernels.backend import BackendUnavailable, KernelError
+from flatwake_kernels.backend import BackendUnavailable, KernelError, MemoryShort, Unsupported
 from flatwake_kernels.ops import BLOCK_TOKENS
 
 from flatwake_service.engine import config as configuration
@@ -101,8 +101,16 @@ def _serve(config: EngineConfig, channel: Channel, open_runner: OpenRunner) -> N
             device=runner.device,
             bandwidth_bytes=runner.bandwidth_bytes,
             model_bytes=runner.model_bytes,
+            model_context=runner.model_context,
         )
     )
+    asked = config.context_length or 0
+    if asked > runner.model_context:
+        log.warning(
+            "a context of %d tokens was asked for; the model was made for %d, and gets no more",
+            asked,
+            runner.model_context,
+        )
     log.info("ready: context %d, %d KV blocks", scheduler.context, runner.blocks)
     loop.run()
 
@@ -174,6 +182,10 @@ def failure_reason(error: Exception) -> str:
             return Reason.OUT_OF_MEMORY.value
         case BackendUnavailable():
             return Reason.LIBRARY_UNUSABLE.value
+        case MemoryShort():
+            return Reason.OUT_OF_MEMORY.value
+        case Unsupported():
+            return Reason.MODEL_UNSUPPORTED.value
         case KernelError():
             return Reason.DEVICE_FAULT.value
         case _:

@@ -11,10 +11,19 @@ from typing import Any, TypeVar
 from flatwake_service.errors import InvalidText, TemplateError, TextError
 from flatwake_service.http.errors import ApiError, Code
 from flatwake_service.http.schema import Message
-from flatwake_service.text import ChatTemplate, Tokenizer, load_template, load_tokenizer
+from flatwake_service.text import (
+    ChatTemplate,
+    SamplingDefaults,
+    Tokenizer,
+    load_sampling_defaults,
+    load_template,
+    load_tokenizer,
+)
 from flatwake_service.weights import open_checkpoint
 
 T = TypeVar("T")
+
+OPENAI = SamplingDefaults()
 
 THREADS = 2
 """A huge prompt must not hold up everyone else's."""
@@ -23,16 +32,17 @@ _TAKEN = frozenset({"messages", "tools", "add_generation_prompt", "seconds", "se
 
 
 class Language:
-    """A tokenizer with its chat template, which a model may lack. `context`: the tokens that the
-    model was made for, as far as its files say.
-    """
+    """A tokenizer with its chat template, which a model may lack, and the model's own sampling."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, context: int | None = None
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        sampling: SamplingDefaults = OPENAI,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
-        self.context = context
+        self.sampling = sampling
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="text")
 
     async def chat(
@@ -100,13 +110,9 @@ def load_language(model: Path, template: Path | None) -> Language:
     """
     checkpoint = open_checkpoint(model)
     tokenizer = load_tokenizer(checkpoint)
-    context = checkpoint.config.get("context_length") or checkpoint.config.get(
-        "max_position_embeddings"
-    )
-    if not isinstance(context, int):
-        context = None
+    sampling = load_sampling_defaults(checkpoint)
     if template is None:
-        return Language(tokenizer, load_template(checkpoint, tokenizer.names), context)
+        return Language(tokenizer, load_template(checkpoint, tokenizer.names), sampling)
     try:
         source = template.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -114,7 +120,7 @@ def load_language(model: Path, template: Path | None) -> Language:
             f"the chat template {template} can't be read: {error}",
             cure="give --chat-template a readable text file",
         ) from error
-    return Language(tokenizer, ChatTemplate(source, tokenizer.names), context)
+    return Language(tokenizer, ChatTemplate(source, tokenizer.names), sampling)
 
 
 def _plain(message: Message) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,9 @@ from flatwake_service.http.schema import (
     CompletionRequest,
     Sampling,
 )
+from flatwake_service.text import SamplingDefaults
+
+N = TypeVar("N", int, float)
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: dividing by them would overflow."""
@@ -23,12 +27,15 @@ GREEDY_BELOW = 1e-5
 
 @dataclass(frozen=True)
 class Limits:
-    """What the model and the server allow. Tokens; `vocabulary` ids are the model's own."""
+    """What the model and the server allow, and the model's own sampling. Tokens; `vocabulary` ids
+    are the model's own.
+    """
 
     context: int
     vocabulary: int
     eos_ids: tuple[int, ...]
     max_sequences: int
+    sampling: SamplingDefaults
 
 
 def sampling_params(request: Sampling, logprobs: int, limits: Limits) -> SamplingParams:
@@ -46,7 +53,9 @@ def sampling_params(request: Sampling, logprobs: int, limits: Limits) -> Samplin
             f"'best_of' must be the same as n ({request.n}), got {request.best_of}",
             param="best_of",
         )
-    temperature = request.temperature if request.temperature >= GREEDY_BELOW else 0.0
+    own = limits.sampling
+    temperature = _first(request.temperature, own.temperature)
+    top_p = _first(request.top_p, own.top_p)
     stop_ids = dict.fromkeys(check_ids(request.stop_token_ids, "stop_token_ids", limits.vocabulary))
     if not request.ignore_eos:
         stop_ids |= dict.fromkeys(limits.eos_ids)
@@ -55,11 +64,11 @@ def sampling_params(request: Sampling, logprobs: int, limits: Limits) -> Samplin
         got = len(request.stop_token_ids)
         raise _value("stop_token_ids", f"must have at most {most} elements here", got)
     return SamplingParams(
-        temperature=temperature,
-        top_p=request.top_p or 1.0,
-        top_k=1 if request.top_p == 0.0 else max(request.top_k, 0),
-        min_p=request.min_p,
-        repetition_penalty=request.repetition_penalty,
+        temperature=temperature if temperature >= GREEDY_BELOW else 0.0,
+        top_p=top_p or 1.0,
+        top_k=1 if top_p == 0.0 else max(_first(request.top_k, own.top_k), 0),
+        min_p=_first(request.min_p, own.min_p),
+        repetition_penalty=_first(request.repetition_penalty, own.repetition_penalty),
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         seed=secrets.randbits(63) if request.seed is None else request.seed,
@@ -68,6 +77,10 @@ def sampling_params(request: Sampling, logprobs: int, limits: Limits) -> Samplin
         stop_ids=tuple(stop_ids),
         logit_bias=_bias(request.logit_bias, limits),
     )
+
+
+def _first(asked: N | None, own: N) -> N:
+    return own if asked is None else asked
 
 
 def for_choice(params: SamplingParams, index: int) -> SamplingParams:

@@ -27,6 +27,8 @@ def _no_op(description: str, **limits: Any) -> Meta:
     return Meta(description=description, extra={UNSUPPORTED: True}, **limits)
 
 
+_OWN = "absent: the model's own (generation_config.json), else"
+
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 Ignored = Annotated[str, _no_op("Accepted; changes nothing.")]
@@ -89,13 +91,20 @@ class Sampling(_Body, kw_only=True):
         Annotated[Seed, Meta(description="Choice i samples with seed + i; absent: random.")] | None
     ) = None
     stop: Stop | Stops | None = None
-    temperature: Annotated[float, Meta(ge=0.0, le=2.0, description="0 is greedy.")] = 1.0
-    top_p: Probability = 1.0
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="0 and -1 are off.")] = 0
-    min_p: Probability = 0.0
+    temperature: (
+        Annotated[float, Meta(ge=0.0, le=2.0, description=f"0 is greedy; {_OWN} 1.")] | None
+    ) = None
+    top_p: Annotated[Probability, Meta(description=f"{_OWN} 1.")] | None = None
+    top_k: (
+        Annotated[int, Meta(ge=-1, le=2**31 - 1, description=f"0 and -1 are off; {_OWN} off.")]
+        | None
+    ) = None
+    min_p: Annotated[Probability, Meta(description=f"{_OWN} 0.")] | None = None
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100.0)] = 1.0
+    repetition_penalty: (
+        Annotated[float, Meta(ge=0.01, le=100.0, description=f"{_OWN} 1.")] | None
+    ) = None
     logit_bias: Bias = {}
     min_tokens: Annotated[int, Meta(ge=0)] = 0
     ignore_eos: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from importlib.metadata import PackageNotFoundError, version
 
 from flatwake_service.http.admission import Admission
 from flatwake_service.http.counters import Counters
@@ -26,13 +25,7 @@ from flatwake_service.manifest import (
     Reason,
     ServerStatus,
 )
-
-
-def package_version() -> str:
-    try:
-        return version("flatwake")
-    except PackageNotFoundError:
-        return "0"
+from flatwake_service.version import package_version
 
 
 class Service:
@@ -92,8 +85,8 @@ class Service:
         if self.keys.missing:
             folder = self.settings.api_keys_dir
             return False, Reason.KEYS_MISSING, f"no file in {folder} holds a usable API key"
-        if self.context_reduced:
-            return True, Reason.CONTEXT_REDUCED, self._reduced()
+        if reduced := self.context_reduced:
+            return True, Reason.CONTEXT_REDUCED, reduced
         return True, Reason.SERVING, f"serving {self.settings.served_name}"
 
     def _failed(self) -> tuple[Reason, str]:
@@ -107,25 +100,25 @@ class Service:
         return (Reason(reason) if known else Reason.ENGINE_FAILED), message
 
     @property
-    def context_reduced(self) -> bool:
-        """Whether the memory for KV holds less than the context that was wanted."""
-        return self._context() < self._wanted_context()
+    def context_reduced(self) -> str | None:
+        """Why the context is less than what was asked for, or than the model's; None if it isn't.
 
-    def _context(self) -> int:
+        Once the engine has started.
+        """
         started = self.engine.started if self.engine is not None else None
-        return started.context if started is not None else 0
-
-    def _wanted_context(self) -> int:
-        model = self.language.context if self.language is not None else None
-        wanted = [c for c in (self.settings.context_length, model) if c is not None]
-        return min(wanted, default=0)
-
-    def _reduced(self) -> str:
-        return (
-            f"serving {self.settings.served_name} with a context of {self._context()} tokens, not "
-            f"{self._wanted_context()}: the memory for KV holds no more; give it more memory, or "
-            "ask for that context"
-        )
+        if started is None:
+            return None
+        asked, most = self.settings.context_length, started.model_context
+        wanted = min(asked or most, most)
+        serving = f"serving {self.settings.served_name} with a context of {started.context} tokens"
+        if started.context < wanted:
+            return (
+                f"{serving}, not {wanted}: the memory for KV holds no more; give it more memory, "
+                "or ask for that context"
+            )
+        if asked is not None and asked > most:
+            return f"{serving}, not {asked}: the model was made for no more; ask for that context"
+        return None
 
     def status(self) -> ServerStatus:
         settings, engine = self.settings, self.engine
@@ -197,6 +190,7 @@ class Service:
             vocabulary=vocabulary,
             eos_ids=tuple(i for i in language.tokenizer.eos_ids if i < vocabulary),
             max_sequences=self.settings.max_sequences,
+            sampling=language.sampling,
         )
 
     def model(self, name: str | None) -> str:

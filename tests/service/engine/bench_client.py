@@ -40,6 +40,7 @@ class NullRunner:
 
     recurrent, graph_replays, graph_captures = False, 0, 0
     device, bandwidth_bytes, model_bytes = Device("null", "none", 0), 1.0, 1
+    model_context = CONTEXT
 
     def __init__(self, slots: int, seconds: float = 0.0) -> None:
         self.context, self.slots, self._seconds = CONTEXT, slots, seconds
@@ -122,7 +123,7 @@ async def api_side(streams: int, frames: int) -> float:
     """µs a token from the socket's bytes to a sink's call."""
     client = EngineClient()
     connection = _Connection(client)
-    client.started = Started(CONTEXT, 1, 1, "none", NullRunner.device, 1.0, 1)
+    client.started = Started(CONTEXT, 1, 1, "none", NullRunner.device, 1.0, 1, CONTEXT)
     sinks = [Counter() for _ in range(streams)]
     client._sinks = dict(enumerate(sinks))  # type: ignore[arg-type]
     entries = tuple(SequenceTokens(number, (1234,)) for number in range(streams))

@@ -45,7 +45,7 @@ def random_up(rng: random.Random) -> Up:
     return rng.choice(
         [
             Loading("warming", 3, 9),
-            Started(2048, 4096, 9, "cpu", Device("a device", "gfx1100", 1 << 34), 1.5e11, 1 << 30),
+            Started(9, 4096, 9, "cpu", Device("a device", "gfx1100", 1 << 34), 1.5e11, 1 << 30, 99),
             Tokens(rng.getrandbits(40), rng.random() * 1e6, entries, (4, 5)),
             Stats(prompt_tokens=3, decode_seconds=StepHistogram((1, 2, 3), 0.5)),
             Failed("EngineFailed", "a Umlaut: ü"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from engine_child import COMMAND, fake_config
-from flatwake_kernels.backend import BackendUnavailable, KernelError
+from flatwake_kernels.backend import BackendUnavailable, KernelError, MemoryShort, Unsupported
 from flatwake_service.engine import config as configuration
 from flatwake_service.engine.worker import failure_reason
 from flatwake_service.errors import CheckpointError, FlatwakeError, UnsupportedModel
@@ -69,6 +69,8 @@ class Newer(FlatwakeError):
         (MemoryError(), "OutOfMemory"),
         (BackendUnavailable("no library"), "LibraryUnusable"),
         (KernelError("device fault"), "DeviceFault"),
+        (MemoryShort("cannot allocate"), "OutOfMemory"),
+        (Unsupported("weights of format 99 are not known here"), "ModelUnsupported"),
         (AssertionError("our bug"), "EngineFailed"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine
 from served import Served
 
 HELLO = {"messages": [{"role": "user", "content": "say hello."}]}
@@ -152,9 +153,31 @@ def test_a_bug_is_a_500_and_one_line_of_the_log(monkeypatch: pytest.MonkeyPatch)
     assert "test_access.py" in bug["trace"]
 
 
-def test_a_context_that_memory_cut_short_is_said() -> None:
-    with Served(context_length=4096) as served, served.client() as client:
-        # The fake's context is 512, and its language doesn't say what it was made for.
+def reduced(model_context: int, asked: int | None) -> str:
+    """What a server says whose engine holds 512 tokens of context."""
+
+    def engine() -> FakeEngine:
+        return FakeEngine(context=512, model_context=model_context)
+
+    with Served(engine, context_length=asked) as served, served.client() as client:
         ready = client.get("/ready")
-        assert (ready.status_code, ready.json()["reason"]) == (200, "ContextReduced")
-        assert "a context of 512 tokens, not 4096" in client.get("/status").json()["message"]
+        assert ready.status_code == 200
+        status = client.get("/status").json()
+        assert ready.json()["reason"] == status["reason"]
+        return f"{status['reason']}: {status['message']}"
+
+
+def test_a_context_that_memory_cut_short_is_said() -> None:
+    said = reduced(model_context=8192, asked=4096)
+    assert said.startswith("ContextReduced: ")
+    assert "a context of 512 tokens, not 4096: the memory for KV holds no more" in said
+
+
+def test_a_context_above_the_models_is_said_to_be_the_models_fault() -> None:
+    said = reduced(model_context=512, asked=4096)
+    assert said.startswith("ContextReduced: ")
+    assert "a context of 512 tokens, not 4096: the model was made for no more" in said
+
+
+def test_the_whole_of_what_the_decoder_serves_is_no_reduced_context() -> None:
+    assert reduced(model_context=512, asked=None) == "Serving: serving fake"

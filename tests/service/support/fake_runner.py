@@ -69,7 +69,7 @@ class FakeRunner:
         self.vocabulary = VOCABULARY
         self.recurrent = recurrent
         self.device = Device("fake", "none", 0)
-        self.bandwidth_bytes, self.model_bytes = 1e9, 4096
+        self.bandwidth_bytes, self.model_bytes, self.model_context = 1e9, 4096, context
         self.graph_replays = self.graph_captures = 0
         self._pace = pace
         self._kv: dict[tuple[int, int], int] = {}

@@ -64,6 +64,7 @@ class FakeEngine:
 
     context: int = 512
     vocabulary: int = SIZE
+    model_context: int = 0
     max_sequences: int = 8
     pace: float = 0.0
     loads: bool = True
@@ -100,6 +101,7 @@ class FakeEngine:
             device=Device("a fake", "none", 1 << 30),
             bandwidth_bytes=1e9,
             model_bytes=1 << 20,
+            model_context=self.model_context or self.context,
         )
         self._is_ready.set()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flatwake_service.http.language import Language
-from flatwake_service.text import ChatTemplate, Tokenizer
+from flatwake_service.http.language import OPENAI, Language
+from flatwake_service.text import ChatTemplate, SamplingDefaults, Tokenizer
 from flatwake_service.text.vocabulary import BYTE_OF, Vocabulary
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Encoder
@@ -44,6 +44,6 @@ def tokenizer() -> Tokenizer:
     )
 
 
-def language() -> Language:
+def language(sampling: SamplingDefaults = OPENAI) -> Language:
     loaded = tokenizer()
-    return Language(loaded, ChatTemplate(TEMPLATE, loaded.names))
+    return Language(loaded, ChatTemplate(TEMPLATE, loaded.names), sampling)

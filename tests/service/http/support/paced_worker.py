@@ -30,7 +30,7 @@ def main() -> None:
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(config["socket"])
     device = Device("none", "none", 0)
-    channel.sendall(encode(Started(8192, 65536, 1 << 20, "reference", device, 0.0, 0)))
+    channel.sendall(encode(Started(8192, 65536, 1 << 20, "reference", device, 0.0, 0, 8192)))
     frames, open_sequences, new = Frames(), {}, []
     step, due = 0, time.monotonic()
     while True:
