@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ import typer
 
 from flatwake_service.cli.options import duration, size
 from flatwake_service.manifest import defaults
+from flatwake_service.version import package_version
 
 if TYPE_CHECKING:
     from flatwake_service.errors import FlatwakeError
@@ -126,10 +126,11 @@ class _State:
     def status(self) -> ServerStatus:
         from flatwake_service.manifest import ModelStatus, Phase, Reason, ServerStatus
 
+        looking = self.phase == Phase.PREFLIGHT
         return ServerStatus(
             phase=Phase(self.phase),
-            reason=Reason.FETCHING,
-            message=f"fetching {self.source}",
+            reason=Reason.STARTING if looking else Reason.FETCHING,
+            message="looking at the device" if looking else f"fetching {self.source}",
             model=ModelStatus(
                 source=self.source,
                 revision=self.revision,
@@ -137,7 +138,7 @@ class _State:
                 bytes_done=self.done,
                 bytes_total=self.total,
             ),
-            version=_version(),
+            version=package_version(),
         )
 
 
@@ -145,13 +146,6 @@ def _answering(port: int | None, state: _State) -> AbstractContextManager[int | 
     from flatwake_service.cli.status import answering
 
     return nullcontext() if port is None else answering(port, state.status)
-
-
-def _version() -> str | None:
-    try:
-        return version("flatwake")
-    except PackageNotFoundError:
-        return None
 
 
 def report(error: FlatwakeError, command: str) -> int:

@@ -128,8 +128,8 @@ async def _work(
     gc.collect()
     gc.freeze()
     service.log("ready", seconds=round(time.monotonic() - began, 3))
-    if service.context_reduced:
-        service.log("context reduced", level="warning", message=service.readiness()[2])
+    if reduced := service.context_reduced:
+        service.log("context reduced", level="warning", message=reduced)
     if on_ready is not None:
         on_ready(service)
     ended = asyncio.ensure_future(engine.ended.wait())

@@ -12,6 +12,7 @@ import pytest
 from file_server import Fault, FileServer
 from flatwake_service import errors
 from flatwake_service.cli import fetch as command
+from flatwake_service.cli.preflight import FoundDevice
 from flatwake_service.manifest import Phase, Reason, ServerStatus
 from flatwake_service.manifest.sources import parse_source
 from typer.testing import CliRunner, Result
@@ -193,3 +194,20 @@ def test_every_reason_is_a_word_of_the_manifest() -> None:
     for kind in kinds:
         if issubclass(kind, errors.FlatwakeError):
             assert kind.reason in set(Reason), kind
+
+
+def test_a_preflight_is_told_as_one_and_not_as_a_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, told = command._State("hf://org/repo"), []
+
+    def look(architectures: object, min_memory: int) -> FoundDevice:
+        told.append(state.status())
+        return FoundDevice("a device", "gfx1100", 1 << 34)
+
+    monkeypatch.setattr("flatwake_service.cli.preflight.preflight", look)
+    command._preflight(state, [], 0)
+    (looking,) = told
+    assert (looking.phase, looking.reason) == (Phase.PREFLIGHT, Reason.STARTING)
+    assert "fetching" not in looking.message
+    after = state.status()
+    assert (after.phase, after.reason) == (Phase.FETCHING, Reason.FETCHING)
+    assert after.message == "fetching hf://org/repo"
