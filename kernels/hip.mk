@@ -27,6 +27,19 @@ GPU_BUNDLE := build/gpu-bundle
 cuda-compiler: ## Get nvcc from PyPI into build/cuda
 	$(BIN)/uv pip install --no-deps --target $(CUDA_SITE) $(CUDA_WHEELS)
 
+# What a GPU machine's Python lacks, at the versions that are locked.
+GPU_WHEELS := build/wheels
+GPU_PYTHON ?= 3.12
+GPU_PACKAGES := annotated-doc annotated-types fastapi gguf httptools httpx jinja2 msgspec \
+  prometheus-client pydantic pydantic-core safetensors starlette tokenizers typer \
+  typing-extensions typing-inspection uvicorn uvloop
+.PHONY: gpu-wheels
+gpu-wheels: ## Get the wheels that `make gpu` takes along (GPU_PYTHON=3.12)
+	$(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --implementation cp \
+	  --python-version $(GPU_PYTHON) $(foreach p,2_28 2_17 2_5,--platform manylinux_$(p)_x86_64) \
+	  --platform manylinux2014_x86_64 -d $(GPU_WHEELS) \
+	  $(foreach p,$(GPU_PACKAGES),$(shell grep -oE "^$(p)==[^ ]+" $(LOCKS)/service.txt))
+
 .PHONY: gpu
 gpu: ## Build the stand-in library by nvcc, with its tests and bench, into build/gpu-bundle
 	test -e $(CUDA_SITE) || command -v nvcc > /dev/null || $(MAKE) cuda-compiler
@@ -38,7 +51,13 @@ gpu: ## Build the stand-in library by nvcc, with its tests and bench, into build
 	cp $(GPU_BUILD)/hip/libflatwake_cuda.so $(GPU_BUNDLE)/kernels/flatwake_kernels/native/
 	cp -r tests/kernels/support tests/kernels/hip $(GPU_BUNDLE)/tests/kernels/
 	mkdir -p $(GPU_BUNDLE)/kernels/tools && cp kernels/tools/device_bench.py $(GPU_BUNDLE)/kernels/tools/
-	cp kernels/tools/run_gpu.sh $(GPU_BUNDLE)/run.sh
+	cp -r service tests/gpu $(GPU_BUNDLE)/ && mv $(GPU_BUNDLE)/gpu $(GPU_BUNDLE)/tests/
+	mkdir -p $(GPU_BUNDLE)/tests/fixtures $(GPU_BUNDLE)/tests/service/verify/goldens $(GPU_BUNDLE)/site
+	cp -r tests/fixtures/hybrid $(GPU_BUNDLE)/tests/fixtures/
+	cp tests/service/verify/goldens/hybrid.npz $(GPU_BUNDLE)/tests/service/verify/goldens/
+	cp -r $(VENV)/lib/python3*/site-packages/flatwake-*.dist-info $(GPU_BUNDLE)/site/
+	test -e $(GPU_WHEELS) || $(MAKE) gpu-wheels
+	cp -r $(GPU_WHEELS) $(GPU_BUNDLE)/wheels
 	find $(GPU_BUNDLE) -name __pycache__ -prune -exec rm -r {} +
 	du -sh $(GPU_BUNDLE)
 

@@ -57,8 +57,9 @@ class Bench:
 
     def layers(self, rows: int, columns: int) -> list[LinearHandle]:
         """Copies of one layer, enough to outgrow the caches."""
-        values = self.random.standard_normal((rows, columns), np.float32) * columns**-0.5
-        data = (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        values = self.random.standard_normal(1 << 20, np.float32) * np.float32(columns**-0.5)
+        bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+        data = np.resize(bits, rows * columns).view(np.uint8)
         count = max(2, -(-ROTATE_BYTES // data.nbytes))
         view = Weight(data.reshape(rows, -1), BF16, columns)
         return [self.backend.prepare_linear([view], "float") for _ in range(count)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 BLOCK = 1 << 20
+TOKENIZER = Path(__file__).parents[1] / "fixtures" / "hybrid" / "model"
 SIZES: dict[str, dict[str, int | bool]] = {
     "0.8B": {"hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 24,
              "num_attention_heads": 8, "num_key_value_heads": 2, "linear_num_value_heads": 16,
@@ -83,8 +85,13 @@ def tensors(config: dict[str, int | bool]) -> Iterator[tuple[str, tuple[int, ...
 def write(size: str, folder: Path, seed: int = 0) -> Path:
     """Write the checkpoint of a size into `folder` and return it; bfloat16 throughout."""
     config = SIZES[size]
+    if (folder / "model.safetensors").exists():
+        return folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(COMMON | config))
+    for name in ("tokenizer.json", "tokenizer_config.json"):  # so that it can be served
+        if (TOKENIZER / name).exists():
+            shutil.copy(TOKENIZER / name, folder / name)
     values = np.random.default_rng(seed).normal(0, 0.02, BLOCK).astype(np.float32)
     block = (values.view(np.uint32) >> 16).astype(np.uint16)
     header, offset = {}, 0
@@ -94,10 +101,12 @@ def write(size: str, folder: Path, seed: int = 0) -> Path:
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 64)
-    with (folder / "model.safetensors").open("wb") as file:
+    part = folder / "model.part"
+    with part.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for start in range(0, offset // 2, BLOCK):
             file.write(block[: min(BLOCK, offset // 2 - start)].tobytes())
+    part.rename(folder / "model.safetensors")
     return folder
 
 

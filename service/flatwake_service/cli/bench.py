@@ -29,6 +29,7 @@ BackendOption = Annotated[str, typer.Option(help="auto, hip, cpu, reference, emu
 ActivationsOption = Annotated[str, typer.Option(help="auto, float or int8.")]
 TokensOption = Annotated[int, typer.Option(min=8, help="Tokens a user.")]
 RoundsOption = Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")]
+GraphsOption = Annotated[str, typer.Option(help="Replay steps as graphs: auto, on or off.")]
 OutputOption = Annotated[Path | None, typer.Option(help="Write the figures as JSON, too.")]
 
 
@@ -81,6 +82,7 @@ def layers(
     activations: ActivationsOption = "auto",
     tokens: TokensOption = 64,
     rounds: RoundsOption = 3,
+    graphs: GraphsOption = "auto",
     output: OutputOption = None,
     apart: Annotated[
         bool, typer.Option("--apart", help="One core for the engine alone, the rest for the rest.")
@@ -101,7 +103,7 @@ def layers(
     from flatwake_service.cli import layering
     from flatwake_service.cli.cores import ANYWHERE, Cores
 
-    config, tokenizer = _prepare(model, backend, activations)
+    config, tokenizer = _prepare(model, backend, activations, graphs)
     try:
         cores = Cores.apart() if apart else ANYWHERE
     except ValueError as error:
@@ -114,10 +116,12 @@ def layers(
     figures = layering.figures(measured, USERS)
     figures["load_average"] = [round(before, 2), round(os.getloadavg()[0], 2)]
     print("\n".join(layering.table(figures)))
-    _write(output, config, figures)
+    _write(output, config, {"graphs": graphs, **figures})
 
 
-def _prepare(model: Path, backend: str, activations: str) -> tuple[EngineConfig, Tokenizer]:
+def _prepare(
+    model: Path, backend: str, activations: str, graphs: str = "auto"
+) -> tuple[EngineConfig, Tokenizer]:
     import msgspec
 
     from flatwake_service.cli import backends
@@ -130,6 +134,7 @@ def _prepare(model: Path, backend: str, activations: str) -> tuple[EngineConfig,
         "model": str(model),
         "backend": backends.choose()[0] if backend == "auto" else backend,
         "activations": activations,
+        "graphs": graphs,
         "context_length": CONTEXT,
         "vocabulary": tokenizer.size,
     }

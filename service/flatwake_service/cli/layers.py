@@ -268,6 +268,7 @@ def serve_command(config: EngineConfig) -> tuple[list[str], dict[str, str]]:
         "--host": "127.0.0.1",
         "--backend": config.backend,
         "--activations": config.activations,
+        "--graphs": config.graphs,
         "--max-sequences": str(config.max_sequences),
         "--context-length": str(config.context_length),
     }
