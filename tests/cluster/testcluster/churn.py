@@ -62,12 +62,12 @@ class Churn:
         servers = {s["metadata"]["name"]: s for s in self.kube.list("infs", self.namespace)}
         faults = [f"{name} is missing" for name in set(self.names) - servers.keys()]
         for name, found in servers.items():
-            accepted = {c["type"]: c for c in found.get("status", {}).get("conditions", [])}.get(
-                "Accepted", {}
-            )
-            current = accepted.get("observedGeneration") == found["metadata"]["generation"]
-            if not (current and accepted.get("status") == "True"):
-                faults.append(f"{name}: Accepted is {accepted}")
+            conditions = {c["type"]: c for c in found.get("status", {}).get("conditions", [])}
+            for kind, status in (("Accepted", "True"), ("Progressing", "False")):
+                said = conditions.get(kind, {})
+                current = said.get("observedGeneration") == found["metadata"]["generation"]
+                if not (current and said.get("status") == status):
+                    faults.append(f"{name}: {kind} is {said}")
         return faults + self._wrong_children()
 
     def _wrong_children(self) -> list[str]:
