@@ -25,7 +25,7 @@ LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 191, 193)
 
 @pytest.fixture(
     scope="module",
-    params=["reference-smollm2", "reference-qwen3", "cpu-llama3", "reference-hybrid"],
+    params=["reference-smollm2", "reference-qwen3", "cpu-llama3", "cpu-hybrid"],
 )
 def runner(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
