@@ -22,3 +22,11 @@ sanitize: ## Run the CPU kernels' tests under the address and undefined-behaviou
 	$(BIN)/cmake --build $(SANITIZED) --parallel $(BUILD_JOBS) --target flatwake_cpu
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 FLATWAKE_LIBRARY_DIR=$(SANITIZED)/cpu \
 	  $(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels/test_ops.py tests/kernels/test_rows.py tests/kernels/test_sample.py tests/kernels/test_attention.py
+
+AARCH64 := build/aarch64
+.PHONY: aarch64
+aarch64: ## Cross-compile the CPU library for aarch64, its plain path (needs g++-aarch64-linux-gnu)
+	$(BIN)/cmake -S kernels -B $(AARCH64) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_HIP=off \
+	  -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
+	$(BIN)/cmake --build $(AARCH64) --parallel $(BUILD_JOBS) --target flatwake_cpu

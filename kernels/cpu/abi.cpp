@@ -9,6 +9,7 @@
 #include "context.h"
 #include "error.h"
 #include "layer.h"
+#include "measure.h"
 #include "plan.h"
 
 using flatwake::Context;
@@ -51,6 +52,10 @@ Context& of(fw_context* context) {
 
 Plan& of(fw_plan* plan) { return checked(reinterpret_cast<Plan*>(plan), "plan"); }
 
+void must_be_measured(int32_t repeats) {
+  if (repeats < 1) throw Failure(FW_INVALID, "at least one repeat is measured");
+}
+
 fw_event the_event;
 
 }  // namespace
@@ -60,16 +65,20 @@ extern "C" {
 int32_t fw_abi_version(void) { return FW_ABI_VERSION; }
 
 const char* fw_layout(void) {
-  static const std::string text = [] {
-    std::string lines;
-#define FW_FIELD(type, name)                                                          \
-  lines += #type " " #name " " + std::to_string(offsetof(type, name)) + " " +         \
-           std::to_string(sizeof(((type*)nullptr)->name)) + "\n";
-#define FW_END(type) \
-  lines += #type " - " + std::to_string(sizeof(type)) + " " + std::to_string(alignof(type)) + "\n";
-    FW_LAYOUT(FW_FIELD, FW_END)
+  struct Field {
+    const char *type, *name;
+    size_t at, size;
+  };
+#define FW_FIELD(type, name) {#type, #name, offsetof(type, name), sizeof(((type*)nullptr)->name)},
+#define FW_END(type) {#type, "-", sizeof(type), alignof(type)},
+  static const Field fields[] = {FW_LAYOUT(FW_FIELD, FW_END)};
 #undef FW_FIELD
 #undef FW_END
+  static const std::string text = [] {
+    std::string lines;
+    for (const Field& f : fields)
+      lines += std::string(f.type) + " " + f.name + " " + std::to_string(f.at) + " " +
+               std::to_string(f.size) + "\n";
     return lines;
   }();
   return text.c_str();
@@ -182,5 +191,21 @@ int32_t fw_plan_trace(fw_plan* plan, double* seconds, int32_t count) {
 }
 
 void fw_plan_destroy(fw_plan* plan) { delete reinterpret_cast<Plan*>(plan); }
+
+int32_t fw_measure_read(fw_context* context, int64_t bytes, int32_t repeats, double* seconds) {
+  return guarded([&] {
+    must_be_measured(repeats);
+    checked(seconds, "seconds") = flatwake::measure_read(of(context), bytes, repeats);
+  });
+}
+
+int32_t fw_measure_compute(fw_context* context, int32_t activations, int32_t repeats,
+                           double* products) {
+  return guarded([&] {
+    must_be_measured(repeats);
+    checked(products, "products") =
+        flatwake::measure_compute(of(context), activations == FW_ACTIVATIONS_INT8, repeats);
+  });
+}
 
 }  // extern "C"

@@ -60,8 +60,16 @@ void Gate::wait(uint32_t seen) {
 bool Worker::take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& begin,
                   int64_t& end) {
   const uint32_t wanted = first + phase;
+  if (index == 0 && team->last_shared_ != wanted) {
+    if (count == 1 || total_items <= grain) {
+      begin = alone == phase ? total_items : 0;
+      end = total_items;
+      alone = phase;
+      return begin < end;
+    }
+    team->publish(team->kernel_, team->params_, wanted);
+  }
   total = total_items;
-  if (count == 1) grain = total_items;
   if (taken) team->done_.fetch_add(taken, std::memory_order_acq_rel);
   taken = 0;
   uint64_t ticket = team->ticket_.load(std::memory_order_acquire);
@@ -79,7 +87,6 @@ bool Worker::take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& b
 void Worker::wait(uint32_t phase) {
   if (index == 0) {
     team->finish(*this);
-    team->open(first + phase + 1);
     return;
   }
   const uint32_t seen = first + phase;
@@ -96,7 +103,7 @@ Team::Team(int count, int spins)
 Team::~Team() {
   ending_.store(true);
   next_phase_ += Worker::PHASES;
-  publish(nullptr, nullptr);
+  publish(nullptr, nullptr, next_phase_);
   for (auto& thread : threads_) thread.join();
 }
 
@@ -105,14 +112,15 @@ void Team::open(uint32_t phase) {
   if (count_ > 1) gate_.set(phase);
 }
 
-void Team::publish(Kernel kernel, const void* params) {
-  Op& op = op_of(next_phase_);
+void Team::publish(Kernel kernel, const void* params, uint32_t phase) {
+  Op& op = op_of(phase);
   op.kernel.store(kernel, std::memory_order_relaxed);
   op.params.store(params, std::memory_order_relaxed);
   op.shared.store(scratch_.shared, std::memory_order_relaxed);
   op.own.store(scratch_.own, std::memory_order_relaxed);
   op.own_stride.store(scratch_.own_stride, std::memory_order_relaxed);
-  open(next_phase_);
+  last_shared_ = phase;
+  open(phase);
 }
 
 void Team::finish(Worker& leader) {
@@ -128,7 +136,8 @@ void Team::begin(const Scratch& scratch) { scratch_ = scratch; }
 
 void Team::run(Kernel kernel, const void* params) {
   next_phase_ += Worker::PHASES;
-  publish(kernel, params);
+  kernel_ = kernel;
+  params_ = params;
   Worker leader{this, next_phase_, 0, count_, scratch_.shared, scratch_.own};
   kernel(params, leader);
   finish(leader);
@@ -136,7 +145,7 @@ void Team::run(Kernel kernel, const void* params) {
 
 void Team::end() {
   next_phase_ += Worker::PHASES;
-  publish(nullptr, nullptr);
+  publish(nullptr, nullptr, next_phase_);
 }
 
 void Team::settle() {

@@ -3,7 +3,8 @@
 // Only the calling thread, the leader, moves on from phase to phase, and it waits for items, never
 // for threads: a helper that its neighbours keep off the processor holds nothing up unless it holds
 // an item. Items are taken by a compare-and-swap on (phase, next item), so a helper that wakes
-// late finds another phase and takes nothing.
+// late finds another phase and takes nothing. Helpers are told of a phase only when the leader
+// finds more in it than it would take at once.
 #ifndef FLATWAKE_CPU_POOL_H
 #define FLATWAKE_CPU_POOL_H
 
@@ -75,7 +76,7 @@ class Team {
   // Sequentially consistent, as is busy_: a helper that says it is busy sees the end of a run, or
   // is seen by settle.
   uint32_t phase() const { return uint32_t(ticket_.load(std::memory_order_seq_cst) >> 32); }
-  void publish(Kernel kernel, const void* params);
+  void publish(Kernel kernel, const void* params, uint32_t phase);
   void open(uint32_t phase);
   void finish(Worker& leader);
   void serve(int index);
@@ -87,7 +88,10 @@ class Team {
   alignas(64) std::atomic<int64_t> done_{0};     // items of the phase
   alignas(64) std::atomic<bool> ending_{false};
   Scratch scratch_{};
+  Kernel kernel_ = nullptr;  // what the leader runs
+  const void* params_ = nullptr;
   uint32_t next_phase_ = 0;
+  uint32_t last_shared_ = 0;  // the phase that helpers were told of last
   std::array<Op, OPS> ops_;
   std::unique_ptr<std::atomic<bool>[]> busy_;
   std::vector<std::thread> threads_;

@@ -10,7 +10,7 @@ namespace flatwake {
 class Team;
 
 // An op is done in phases, a phase in items that any thread may take. Who computes a value never
-// changes the value.
+// changes the value. A phase that is one grain is the leader's alone: the others never hear of it.
 struct Worker {
   static constexpr uint32_t PHASES = 4;
 
@@ -22,9 +22,11 @@ struct Worker {
   char* own;     // scratch of this thread
   int64_t taken = 0;
   int64_t total = 0;
+  int64_t alone = -1;  // the phase, of the op's, that the leader kept to itself last
 
   // The next [begin, end) of the phase's `total` items, `grain` at a time; false when none is
-  // left. Asking again says that what was taken before is done.
+  // left. Asking again says that what was taken before is done. A grain is worth the microsecond
+  // that it takes to be heard by another thread.
   bool take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& begin, int64_t& end);
 
   // Return once phase `phase`, in which every thread took what it could, is done.

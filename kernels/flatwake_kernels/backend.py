@@ -111,5 +111,11 @@ class Backend(Protocol):
 
     def event(self) -> Event: ...
 
+    def read_rate(self, nbytes: int, repeats: int = 3) -> float:
+        """Bytes a second of reading `nbytes` of device memory again and again, the best."""
+
+    def product_rate(self, activations: Activations) -> float | None:
+        """Multiply-adds a second that the device does on registers alone; None: not measured."""
+
     def close(self) -> None:
         """Give everything back. No buffer, plan or handle may be used afterwards."""

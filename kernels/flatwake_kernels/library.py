@@ -52,6 +52,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[object]]] = {
     "fw_plan_run": (c_int32, [c_void_p]),
     "fw_plan_trace": (c_int32, [c_void_p, POINTER(c_double), c_int32]),
     "fw_plan_destroy": (None, [c_void_p]),
+    "fw_measure_read": (c_int32, [c_void_p, c_int64, c_int32, POINTER(c_double)]),
 }
 
 
@@ -97,6 +98,10 @@ class Library:
 
     def supports(self, context: c_void_p, op: int) -> bool:
         return bool(self._dll.fw_supports(context, op))
+
+    def offers(self, symbol: str) -> bool:
+        """Whether the library has a function that the ABI doesn't ask for."""
+        return hasattr(self._dll, symbol)
 
     def device_count(self) -> int:
         """Devices that can be used here.

@@ -165,6 +165,19 @@ class NativeBackend:
     def event(self) -> NativeEvent:
         return NativeEvent(self)
 
+    def read_rate(self, nbytes: int, repeats: int = 3) -> float:
+        seconds = c_double()
+        self.library.call("fw_measure_read", self.context, nbytes, repeats, byref(seconds))
+        return nbytes / seconds.value
+
+    def product_rate(self, activations: Activations) -> float | None:
+        if not self.library.offers("fw_measure_compute"):
+            return None
+        mode = INT8_ACTIVATIONS if activations == "int8" else FLOAT_ACTIVATIONS
+        products = c_double()
+        self.library.call("fw_measure_compute", self.context, mode, 3, byref(products))
+        return products.value
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True

@@ -142,11 +142,23 @@ int64_t split_length(int64_t length, int64_t splits, int64_t split_positions) {
   return most(split_positions, round_up(even, FW_BLOCK_TOKENS));
 }
 
+// Splits that the longest row is in.
+int64_t splits_used(const fw_attention_decode_params& p) {
+  int64_t used = 1;
+  for (int64_t row = 0; row < p.rows; ++row) {
+    const int64_t length = length_of(p, row);
+    const int64_t step = split_length(length, p.splits, p.split_positions);
+    used = most(used, (length + step - 1) / step);
+  }
+  return used;
+}
+
 // One row, KV head and split.
 template <class T, class KvT>
-void decode_item(const fw_attention_decode_params& p, int64_t item, const Scratch& s) {
-  const int64_t per_row = int64_t(p.kv_heads) * p.splits, dim = p.head_dim;
-  const int64_t row = item / per_row, kv_head = item % per_row / p.splits, split = item % p.splits;
+void decode_item(const fw_attention_decode_params& p, int64_t item, int64_t splits,
+                 const Scratch& s) {
+  const int64_t per_row = p.kv_heads * splits, dim = p.head_dim;
+  const int64_t row = item / per_row, kv_head = item % per_row / splits, split = item % splits;
   const int64_t length = length_of(p, row);
   const int64_t step = split_length(length, p.splits, p.split_positions);
   const int64_t from = split * step, to = least(from + step, length);
@@ -178,12 +190,12 @@ Needs attention_decode_needs(const fw_attention_decode_params& p) {
 
 void attention_decode(const fw_attention_decode_params& p, Worker& w) {
   const Scratch scratch(p.head_dim, w.own);
-  const int64_t items = int64_t(p.rows) * p.kv_heads * p.splits;
+  const int64_t splits = splits_used(p), items = int64_t(p.rows) * p.kv_heads * splits;
   with_float(p.dtype, [&](auto kind) {
     with_float(p.kv_dtype, [&](auto kv_kind) {
-      for (int64_t begin, end; w.take(0, items, p.splits, begin, end);)
+      for (int64_t begin, end; w.take(0, items, 1, begin, end);)
         for (int64_t item = begin; item < end; ++item)
-          decode_item<decltype(kind), decltype(kv_kind)>(p, item, scratch);
+          decode_item<decltype(kind), decltype(kv_kind)>(p, item, splits, scratch);
     });
   });
 }
@@ -192,7 +204,7 @@ void attention_combine(const fw_attention_combine_params& p, Worker& w) {
   const int64_t dim = p.head_dim;
   with_float(p.dtype, [&](auto kind) {
     using T = decltype(kind);
-    for (int64_t begin, end; w.take(0, int64_t(p.rows) * p.heads, 4, begin, end);) {
+    for (int64_t begin, end; w.take(0, int64_t(p.rows) * p.heads, grain_of(2 * dim), begin, end);) {
       for (int64_t item = begin; item < end; ++item) {
         const int64_t length = at<const int32_t>(p.row_length)[item / p.heads];
         T* y = at<T>(p.y) + item * dim;

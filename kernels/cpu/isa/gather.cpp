@@ -13,7 +13,7 @@ void embedding(const fw_embedding_params& p, Worker& w) {
   const auto* ids = at<const int32_t>(p.row_id);
   const int64_t live = live_rows(p.live, p.rows), width = p.width;
   auto* row = reinterpret_cast<float*>(w.own);
-  for (int64_t begin, end; w.take(0, live, 1, begin, end);) {
+  for (int64_t begin, end; w.take(0, live, grain_of(16 * width), begin, end);) {
     for (int64_t r = begin; r < end; ++r) {
       if (ids[r] >= 0 && ids[r] < layer.rows)
         read_row(layer, ids[r], row);
@@ -31,7 +31,7 @@ void embedding(const fw_embedding_params& p, Worker& w) {
 void gather_rows(const fw_gather_rows_params& p, Worker& w) {
   const auto* index = at<const int32_t>(p.index);
   const int64_t bytes = int64_t(p.width) * (p.dtype == FW_F32 ? 4 : 2);
-  for (int64_t begin, end; w.take(0, p.count, 1, begin, end);) {
+  for (int64_t begin, end; w.take(0, p.count, grain_of(p.width), begin, end);) {
     for (int64_t i = begin; i < end; ++i) {
       char* y = at<char>(p.y) + i * bytes;
       if (index[i] >= 0 && index[i] < p.rows)

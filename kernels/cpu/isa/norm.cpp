@@ -10,7 +10,7 @@ void rms_norm(const fw_rms_norm_params& p, Worker& w) {
   const int64_t live = live_rows(p.live, p.rows), width = p.width;
   with_float(p.dtype, [&](auto kind) {
     using T = decltype(kind);
-    for (int64_t begin, end; w.take(0, live, 1, begin, end);) {
+    for (int64_t begin, end; w.take(0, live, grain_of(width), begin, end);) {
       for (int64_t r = begin; r < end; ++r) {
         const T* x = at<const T>(p.x) + r * width;
         scale_row(x, at<T>(p.y) + r * width, at<const float>(p.weight), width,
@@ -24,7 +24,7 @@ void add_rms_norm(const fw_add_rms_norm_params& p, Worker& w) {
   const int64_t live = live_rows(p.live, p.rows), width = p.width;
   with_float(p.dtype, [&](auto kind) {
     using T = decltype(kind);
-    for (int64_t begin, end; w.take(0, live, 1, begin, end);) {
+    for (int64_t begin, end; w.take(0, live, grain_of(width), begin, end);) {
       for (int64_t r = begin; r < end; ++r) {
         const T* x = at<const T>(p.x) + r * width;
         T* residual = at<T>(p.residual) + r * width;
@@ -43,7 +43,7 @@ void gated_rms_norm(const fw_gated_rms_norm_params& p, Worker& w) {
   const int64_t live = live_rows(p.live, p.rows), width = p.width;
   with_float(p.dtype, [&](auto kind) {
     using T = decltype(kind);
-    for (int64_t begin, end; w.take(0, live * p.heads, 4, begin, end);) {
+    for (int64_t begin, end; w.take(0, live * p.heads, grain_of(2 * width), begin, end);) {
       for (int64_t item = begin; item < end; ++item) {
         const int64_t r = item / p.heads, head = item % p.heads;
         const T* x = at<const T>(p.x) + item * width;
@@ -65,7 +65,7 @@ void output_gate(const fw_output_gate_params& p, Worker& w) {
   const int64_t live = live_rows(p.live, p.rows), width = p.width;
   with_float(p.dtype, [&](auto kind) {
     using T = decltype(kind);
-    for (int64_t begin, end; w.take(0, live, 1, begin, end);) {
+    for (int64_t begin, end; w.take(0, live, grain_of(width), begin, end);) {
       for (int64_t r = begin; r < end; ++r) {
         const T* x = at<const T>(p.x) + r * width;
         const T* gate = at<const T>(p.gate) + r * p.gate_stride + p.gate_offset;

@@ -8,6 +8,12 @@
 namespace flatwake {
 namespace FW_ISA {
 
+// Items of `elements` cheap elements each that make a grain: a few microseconds of work.
+inline int64_t grain_of(int64_t elements) {
+  constexpr int64_t GRAIN = 8192;
+  return elements < GRAIN ? GRAIN / (elements > 0 ? elements : 1) : 1;
+}
+
 void embedding(const fw_embedding_params& p, Worker& w);
 void gather_rows(const fw_gather_rows_params& p, Worker& w);
 void linear(const fw_linear_params& p, Worker& w);
@@ -29,6 +35,8 @@ void slot_zero(const fw_slot_zero_params& p, Worker& w);
 void sample(const fw_sample_params& p, Worker& w);
 void logprobs(const fw_logprobs_params& p, Worker& w);
 void all_reduce(const fw_all_reduce_params& p, Worker& w);
+
+int64_t multiply(bool integers, int64_t loops);
 
 Needs embedding_needs(const fw_embedding_params& p);
 Needs linear_needs(const fw_linear_params& p);

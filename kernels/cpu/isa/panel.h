@@ -12,8 +12,9 @@ namespace {
 
 // Rows that are multiplied at once: their sums stay in registers.
 constexpr int PANEL = W == 16 ? 8 : 4;
-// Columns that a thread gathers at a time.
+// Columns that a thread gathers at a time, and values that are worth another thread's help.
 constexpr int64_t GATHER_COLUMNS = 256;
+constexpr int64_t GATHER_GRAIN = 8192;
 
 // What 32 int8 activations of a row stand for, and their sums times what quants are stored above
 // their value (-8, -128, and -32 by halves): where a dot product starts.
@@ -62,7 +63,8 @@ class Panels {
   template <class T>
   void gather(const T* x, Worker& w) const {
     const int64_t parts = (columns_ + GATHER_COLUMNS - 1) / GATHER_COLUMNS;
-    for (int64_t begin, end; w.take(0, count() * parts, 1, begin, end);) {
+    const int64_t grain = most(1, GATHER_GRAIN / (least(PANEL, rows_) * GATHER_COLUMNS));
+    for (int64_t begin, end; w.take(0, count() * parts, grain, begin, end);) {
       for (int64_t item = begin; item < end; ++item) {
         const int64_t index = item / parts, first = item % parts * GATHER_COLUMNS;
         const int64_t last = least(first + GATHER_COLUMNS, columns_);
@@ -108,7 +110,7 @@ class Panels {
       const vi whole = to_int(values[i] * inverse);
       const vb narrow = __builtin_convertvector(whole, vb);
       memcpy(quants + i * W, &narrow, W);
-      for (int lane = 0; lane < W; ++lane) sums[i * W / 16] += whole[lane];
+      sums[i * W / 16] += sum(whole);
     }
     block.scale = most / 127.0f;
     block.scaled_sum = block.scale * float(sums[0] + sums[1]);

@@ -82,10 +82,11 @@ Needs qk_norm_rope_write_needs(const Params& p) { return {0, int64_t(p.head_dim)
 
 void qk_norm_rope_write(const Params& p, Worker& w) {
   const int64_t live = live_rows(p.live, p.rows);
+  const int64_t grain = grain_of(2 * int64_t(p.heads + 2 * p.kv_heads) * p.head_dim);
   auto* scratch = reinterpret_cast<float*>(w.own);
   with_float(p.dtype, [&](auto kind) {
     with_float(p.kv_dtype, [&](auto kv_kind) {
-      for (int64_t begin, end; w.take(0, live, 1, begin, end);)
+      for (int64_t begin, end; w.take(0, live, grain, begin, end);)
         for (int64_t r = begin; r < end; ++r)
           if (at<const int32_t>(p.row_length)[r] > 0)
             row_in<decltype(kind), decltype(kv_kind)>(p, r, scratch);

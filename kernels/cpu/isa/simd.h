@@ -149,9 +149,23 @@ inline void transpose(vf (&rows)[W]) {
 }
 
 inline float largest(vf a) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(a);
+#else
   float value = a[0];
   for (int i = 1; i < W; ++i) value = a[i] > value ? a[i] : value;
   return value;
+#endif
+}
+
+inline int32_t sum(vi a) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_epi32((__m512i)a);
+#else
+  int32_t value = 0;
+  for (int i = 0; i < W; ++i) value += a[i];
+  return value;
+#endif
 }
 
 // Loads and stores, widening and rounding.

@@ -22,6 +22,7 @@ Kernels make() {
 #define FW_TEXT(name) #name
 #define FW_NAME(name) FW_TEXT(name)
   k.name = FW_NAME(FW_ISA);
+  k.multiply = multiply;
 #define FW_RUN(NUMBER, op) k.run[FW_OP_##NUMBER] = run<fw_##op##_params, op>;
   FW_RUN(EMBEDDING, embedding)
   FW_RUN(GATHER_ROWS, gather_rows)

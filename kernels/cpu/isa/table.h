@@ -11,6 +11,8 @@ struct Kernels {
   const char* name;
   Kernel run[FW_OP_COUNT];
   NeedsOf needs[FW_OP_COUNT];
+  // Multiply-adds done in `loops` rounds on registers alone, of bytes or of floats.
+  int64_t (*multiply)(bool integers, int64_t loops);
 };
 
 namespace plain {

@@ -92,6 +92,17 @@ class ReferenceBackend:
     def event(self) -> ReferenceEvent:
         return ReferenceEvent()
 
+    def read_rate(self, nbytes: int, repeats: int = 3) -> float:
+        data, best = np.ones(max(nbytes // 8, 1), np.int64), np.inf
+        for _ in range(repeats):
+            began = time.perf_counter()
+            data.max()
+            best = min(best, time.perf_counter() - began)
+        return data.nbytes / best
+
+    def product_rate(self, activations: Activations) -> float | None:
+        return None
+
     def close(self) -> None:
         """numpy gives memory back with the last buffer."""
 

@@ -88,6 +88,11 @@ FW_EXPORT int32_t fw_plan_run(fw_plan *plan);
 FW_EXPORT int32_t fw_plan_trace(fw_plan *plan, double *seconds, int32_t count);
 FW_EXPORT void fw_plan_destroy(fw_plan *plan);
 
+/* The best seconds of `repeats` reads of `bytes` bytes of device memory, which are allocated here:
+ * what the memory gives. */
+FW_EXPORT int32_t fw_measure_read(fw_context *context, int64_t bytes, int32_t repeats,
+                                  double *seconds);
+
 #ifdef __cplusplus
 }
 #endif
