@@ -57,7 +57,7 @@ def examine(facts: dict[str, Any]) -> list[Finding]:
         _cpu(facts["cpu"]),
         _memory(facts["memory"]),
         *_gpu(facts["devices"], facts["backends"]["hip"]),
-        *(_backend(name, missing) for name, missing in facts["backends"].items()),
+        *(_backend(n, missing, facts["cpu"]) for n, missing in facts["backends"].items()),
         *(_extra(extra, found) for extra, found in facts["packages"].items()),
     ]
 
@@ -101,10 +101,23 @@ def _gpu(devices: dict[str, Any], missing: str | None) -> list[Finding]:
     return [*findings, Finding("hip device", missing is None, text, "install the ROCm runtime")]
 
 
-def _backend(name: str, missing: str | None) -> Finding:
+def _path(features: list[str]) -> str:
+    """Which of the CPU library's kernels these features are enough for."""
+    if "avx512_vnni" in features:
+        return "AVX-512 VNNI"
+    if "avx2" in features:
+        return "AVX2"
+    return "plain C++, several times slower than AVX2, which this processor lacks"
+
+
+def _backend(name: str, missing: str | None, cpu: dict[str, Any]) -> Finding:
     optional = name in ("hip", "emulation")
     if missing is None:
-        slow = {"reference": " (numpy: exact and slow)", "emulation": " (for tests)"}
+        slow = {
+            "cpu": f" ({_path(cpu['features'])})",
+            "reference": " (numpy: exact and slow)",
+            "emulation": " (for tests)",
+        }
         return Finding(f"backend {name}", True, f"usable{slow.get(name, '')}")
     what, _, cure = missing.partition(": install")
     return Finding(

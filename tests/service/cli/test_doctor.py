@@ -41,6 +41,13 @@ def test_a_device_that_may_not_be_opened_names_its_group() -> None:
     assert finding("hip device", devices=devices)[0] is False
 
 
+def test_the_cpu_library_s_path_is_told() -> None:
+    cpu = {**FACTS["cpu"], "features": []}
+    ok, text, _ = finding("backend cpu", cpu=cpu)
+    assert (ok, "plain C++" in text, "lacks" in text) == (True, True, True)
+    assert finding("backend cpu")[1] == "usable (AVX2)"
+
+
 def test_little_memory_and_missing_packages_fail() -> None:
     memory = {"total": 16 * GIB, "available": 8 * GIB, "limit": GIB // 2}
     ok, text, _ = finding("memory", memory=memory)
