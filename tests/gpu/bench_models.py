@@ -102,10 +102,10 @@ def launches(runner: Runner) -> dict[str, int]:
 
 
 def by_op(runner: Runner, users: int) -> dict[str, list[float]]:
-    """Calls, milliseconds and GB/s of weights of each op, alone on the device."""
+    """Calls, milliseconds and GB/s of each op, alone on the device."""
     found = {}
     for op in time_by_op(runner.plans.decode[users], 5)[:14]:
-        gbs = op.weight_bytes / op.seconds / 1e9
+        gbs = op.bytes / op.seconds / 1e9
         found[op.name] = [op.calls, round(op.seconds * 1e3, 4), round(gbs, 1)]
         print(f"    {op.name:20} {op.calls:4} {op.seconds * 1e3:8.3f} ms {gbs:8.0f} GB/s")
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +15,13 @@ import typer
 if TYPE_CHECKING:
     from flatwake_service.cli.layers import RunnerLayer
     from flatwake_service.engine.config import EngineConfig
+    from flatwake_service.engine.runner import Runner
     from flatwake_service.text import Tokenizer
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 USERS = (1, 4, 8)
 CONTEXT = 1024
-PROMPT = 512
 
 ModelOption = Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.")]
 BackendOption = Annotated[str, typer.Option(help="auto, hip, cpu, reference, emulation or cuda.")]
@@ -30,7 +29,9 @@ ActivationsOption = Annotated[str, typer.Option(help="auto, float or int8.")]
 TokensOption = Annotated[int, typer.Option(min=8, help="Tokens a user.")]
 RoundsOption = Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")]
 GraphsOption = Annotated[str, typer.Option(help="Replay steps as graphs: auto, on or off.")]
-OutputOption = Annotated[Path | None, typer.Option(help="Write the figures as JSON, too.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--json", "--output", help="Write the figures as JSON, too.")
+]
 
 
 @app.command()
@@ -40,39 +41,25 @@ def speed(
     activations: ActivationsOption = "auto",
     tokens: TokensOption = 64,
     rounds: RoundsOption = 3,
+    users: Annotated[
+        list[int] | None, typer.Option(min=1, max=8, help="Users at once, again and again.")
+    ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Decode and prefill speed of the runner alone, and the share of the memory bandwidth.
+    """Decode and prefill speed of the runner alone, and how near each op is to the machine's peaks.
 
-    The share is of the bandwidth that a copy reaches on the same device: the bytes of weights, KV
-    and state that the steps had to move, by the time that they took.
+    A share is the weights' bytes of a step, by its time, by the rate at which a buffer of as many
+    bytes is read by the same threads; a GFLOP/s counts a multiply-add as two, and its share is of
+    products on registers alone.
     """
+    from flatwake_service.cli import limits
+
     config, tokenizer = _prepare(model, backend, activations)
-    with _runner(config, tokenizer) as (layer, bandwidth):
+    with _runner(config, tokenizer) as (layer, runner):
         _warn(rounds)
-        length = min(PROMPT, layer.context - 1)
-        measured = [{users: layer.measure(users, tokens) for users in USERS} for _ in range(rounds)]
-        prefill = statistics.median(layer.prefill_speed(length) for _ in range(rounds))
-    decode = {u: statistics.median(m[u].decode for m in measured) for u in USERS}
-    share = {
-        u: statistics.median((m[u].bytes_a_second or 0.0) / bandwidth for m in measured)
-        for u in USERS
-    }
-    print(f"{config.backend}: a copy moves {bandwidth / 1e9:.1f} GB/s")
-    print(f"prefill of {length} tokens   {prefill:8.1f} tok/s")
-    for users in USERS:
-        share_text = f"{share[users]:6.1%} of the bandwidth"
-        print(f"decode, {users} users        {decode[users]:8.1f} tok/s   {share_text}")
-    _write(
-        output,
-        config,
-        {
-            "bandwidth_bytes": bandwidth,
-            "prefill_tokens_per_second": prefill,
-            "decode_tokens_per_second": _keyed(decode),
-            "bandwidth_share": _keyed(share),
-        },
-    )
+        speeds = limits.measure(runner, layer, users or USERS, tokens, rounds)
+    print("\n".join(limits.table(config.backend, speeds)))
+    _write(output, config, limits.figures(speeds))
 
 
 @app.command()
@@ -119,6 +106,61 @@ def layers(
     _write(output, config, {"graphs": graphs, **figures})
 
 
+@app.command()
+def perplexity(
+    model: ModelOption,
+    text: Annotated[
+        Path | None, typer.Option(help="A text file; else Python's reference, as pydoc has it.")
+    ] = None,
+    chunks: Annotated[int, typer.Option(min=1, help="Parts of the text.")] = 80,
+    length: Annotated[int, typer.Option(min=8, help="Tokens a part.")] = 512,
+    backend: BackendOption = "auto",
+    output: OutputOption = None,
+) -> None:
+    """Perplexity of a text with float and with int8 activations, and how far their logits differ.
+
+    As llama-perplexity counts: the second half of each part is scored, from an empty context.
+    """
+    import msgspec
+    from rich.progress import Progress
+
+    from flatwake_service.engine.runner import open_runner
+    from flatwake_service.verify.perplexity import score
+
+    config, tokenizer = _prepare(model, backend, "auto")
+    runners = {}
+    for kind in ("float", "int8"):
+        own = msgspec.structs.replace(config, activations=kind, context_length=length + 1)
+        runners[kind] = open_runner(own, lambda phase, done, total: None)
+    ids = tokenizer.encode(_text(text), add_special=False)
+    with Progress() as progress:
+        task = progress.add_task("scoring", total=chunks * (length - 2))
+        try:
+            found = score(runners, ids, chunks, length, lambda n: progress.advance(task, n))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--chunks") from error
+    for runner in runners.values():
+        runner.close()
+    for name, value in found.perplexity.items():
+        print(f"perplexity, {name} activations  {value:.4f}   ({found.tokens} tokens scored)")
+    print(f"logit error of int8: mean {found.error_mean:.4f}, largest {found.error_max:.3f}")
+    figures = {
+        "perplexity": {name: round(value, 4) for name, value in found.perplexity.items()},
+        "tokens": found.tokens,
+        "logit_error_mean": round(found.error_mean, 5),
+        "logit_error_max": round(found.error_max, 4),
+    }
+    _write(output, config, figures)
+
+
+def _text(path: Path | None) -> str:
+    if path is not None:
+        return path.read_text()
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics.values())
+
+
 def _prepare(
     model: Path, backend: str, activations: str, graphs: str = "auto"
 ) -> tuple[EngineConfig, Tokenizer]:
@@ -145,14 +187,14 @@ def _prepare(
 
 
 @contextmanager
-def _runner(config: EngineConfig, tokenizer: Tokenizer) -> Iterator[tuple[RunnerLayer, float]]:
+def _runner(config: EngineConfig, tokenizer: Tokenizer) -> Iterator[tuple[RunnerLayer, Runner]]:
     from flatwake_service.cli.layers import RunnerLayer, prompt_ids
     from flatwake_service.engine.runner import open_runner
 
     runner = open_runner(config, lambda phase, done, total: None)
     layer = RunnerLayer(runner, prompt_ids(tokenizer))
     try:
-        yield layer, runner.bandwidth_bytes
+        yield layer, runner
     finally:
         layer.close()
 

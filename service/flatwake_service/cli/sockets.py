@@ -6,8 +6,9 @@ import json
 import selectors
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 EVENT = b"data: {"
@@ -44,8 +45,15 @@ class Stream:
         return bool(data) and not self.complete
 
 
-def complete(url: str, prompts: Sequence[Sequence[int]], tokens: int) -> tuple[list[Stream], float]:
+def complete(
+    url: str,
+    prompts: Sequence[Sequence[int]],
+    tokens: int,
+    fields: Mapping[str, object] = MappingProxyType({}),
+) -> tuple[list[Stream], float]:
     """Streams a greedy completion of each prompt, all at once, to its end; and when all were sent.
+
+    `fields` are added to each body.
 
     Raises:
         ConnectionError: a stream ended without being complete.
@@ -59,6 +67,7 @@ def complete(url: str, prompts: Sequence[Sequence[int]], tokens: int) -> tuple[l
             "temperature": 0,
             "ignore_eos": True,
             "stream": True,
+            **fields,
         }
         connection = socket.create_connection((parts.hostname or "", parts.port or 80))
         streams.append(Stream(connection))

@@ -6,7 +6,8 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from flatwake_kernels.declaration import LinearHandle
+from flatwake_kernels.buffer import Buffer
+from flatwake_kernels.declaration import LinearHandle, Op
 from flatwake_kernels.plan import Plan
 
 from flatwake_service.engine import drive
@@ -48,12 +49,15 @@ class Prefill:
 
 @dataclass(frozen=True)
 class OpTime:
-    """All calls of an op in one step. `weight_bytes` are read by its prepared layers."""
+    """All calls of an op in one step, and what they had to do at least: bytes moved, and
+    multiply-adds where there are matrices.
+    """
 
     name: str
     calls: int
     seconds: float
-    weight_bytes: int
+    bytes: int
+    products: int
 
 
 def measure_decode(runner: Runner, users: int, depth: int, steps: int) -> Decode:
@@ -89,14 +93,42 @@ def time_by_op(plan: Plan, rounds: int) -> list[OpTime]:
     seconds = [statistics.median(column) for column in zip(*traces, strict=True)]
     found: dict[str, OpTime] = {}
     for op, spent in zip(plan.ops, seconds, strict=True):
-        read = sum(v.bytes for v in op.values.values() if isinstance(v, LinearHandle))
-        old = found.get(op.name, OpTime(op.name, 0, 0.0, 0))
-        if op.name == "embedding":
-            read = 0
+        moved, products = _work(op)
+        old = found.get(op.name, OpTime(op.name, 0, 0.0, 0, 0))
         found[op.name] = OpTime(
-            op.name, old.calls + 1, old.seconds + spent, old.weight_bytes + read
+            op.name,
+            old.calls + 1,
+            old.seconds + spent,
+            old.bytes + moved,
+            old.products + products,
         )
     return sorted(found.values(), key=lambda t: -t.seconds)
+
+
+def _work(op: Op) -> tuple[int, int]:
+    """Bytes that a call has to move, and its multiply-adds."""
+    rows = getattr(op.params, "rows", 0)
+    buffers = {n: v for n, v in op.values.items() if isinstance(v, Buffer)}
+    # Of the splits' parts most stay unused.
+    moved = sum(
+        b.nbytes
+        for n, b in buffers.items()
+        if b.shape[:1] == (rows,) and not n.startswith("partial")
+    )
+    weights = [v for v in op.values.values() if isinstance(v, LinearHandle)]
+    if weights and op.name != "embedding":
+        return (
+            moved + sum(w.bytes for w in weights),
+            rows * sum(w.rows * w.columns for w in weights),
+        )
+    length, kv = op.values.get("row_length"), op.values.get("kv")
+    if op.name.startswith("attention") and isinstance(length, Buffer) and isinstance(kv, Buffer):
+        seen, most = int(length.read().sum()), int(length.read().max())
+        position = kv.nbytes // (kv.shape[1] * kv.shape[3])
+        # A chunk's rows share their keys; a step's rows are of as many sequences.
+        read = position * (most if op.name == "attention_prefill" else seen)
+        return moved + read, 2 * seen * op.params.heads * op.params.head_dim
+    return moved, 0
 
 
 def _prompt(index: int, length: int) -> list[int]:

@@ -33,14 +33,15 @@ class Shape:
 class Decoder(ABC):
     """A model's weights on a backend. A cache is bound before anything is recorded.
 
-    `dtype` is the activations'. A decode step reads `step_bytes` of weights; `file_bytes` is what
-    all of the checkpoint's tensors take in its files.
+    `dtype` is the activations', `activations` how they meet quantised weights. A decode step reads
+    `step_bytes` of weights; `file_bytes` is what all of the checkpoint's tensors take in its files.
     """
 
     def __init__(
         self, loader: Loader, dtype: Dtype, shape: Shape, embedding: LinearHandle, head: Head
     ) -> None:
         self.dtype = dtype
+        self.activations = loader.activations
         self.shape = shape
         # A step reads one row a token of an embedding that isn't the head as well.
         untied = embedding.bytes if head.weight is not embedding else 0

@@ -33,7 +33,7 @@ class Loader:
     ) -> None:
         self.checkpoint = checkpoint
         self.backend = backend
-        self._activations = activations
+        self.activations = activations
         self._progress = progress
         self._done = 0
         self.linear_bytes = 0
@@ -72,7 +72,7 @@ class Loader:
             Weight(t.bytes, Dtype(int(t.format)), columns, permutations.get(i))
             for i, t in enumerate(tensors)
         ]
-        handle = self.backend.prepare_linear(views, self._activations)
+        handle = self.backend.prepare_linear(views, self.activations)
         self.linear_bytes += handle.bytes
         self._advance(*tensors)
         return handle

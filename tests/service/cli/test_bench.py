@@ -7,12 +7,18 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flatwake_service.cli import main as cli
 from flatwake_service.cli.cores import Cores
 from flatwake_service.cli.layering import estimate
 from flatwake_service.cli.layers import together
 from flatwake_service.cli.sockets import Stream
+from flatwake_service.engine import drive
+from flatwake_service.engine.config import EngineConfig
+from flatwake_service.engine.runner import open_runner
+from flatwake_service.text import load_tokenizer
+from flatwake_service.weights import open_checkpoint
 from tiny_models import write_tiny
 
 
@@ -35,6 +41,35 @@ def test_speed(model: str, tmp_path: Path) -> None:
     assert found["prefill_tokens_per_second"] > 0
     assert set(found["decode_tokens_per_second"]) == {"1", "4", "8"}
     assert all(0 < share < 10 for share in found["bandwidth_share"].values())
+    assert found["read_bytes_per_second"] > 0
+    linear = found["ops"]["decode 8"]["linear"]
+    assert linear["calls"] > 1
+    assert linear["gb_s"] > 0
+    assert linear["gflop_s"] > 0
+
+
+def test_perplexity_is_that_of_each_position_alone(model: str, tmp_path: Path) -> None:
+    """Against a prompt of its own for every scored token."""
+    output, text = tmp_path / "perplexity.json", tmp_path / "text.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 40)
+    options = ("--backend", "reference", "--chunks", "3", "--length", "12", "--text", str(text))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", "perplexity", model, *options, "--output", str(output)])
+    assert ended.value.code == 0
+    found = json.loads(output.read_text())
+    assert found["tokens"] == 3 * 5
+    config = EngineConfig(model=model, backend="reference", activations="float", context_length=16)
+    runner = open_runner(config, lambda phase, done, total: None)
+    ids = load_tokenizer(open_checkpoint(model)).encode(text.read_text(), add_special=False)
+    loss = []
+    for chunk in (ids[0:12], ids[12:24], ids[24:36]):
+        for position in range(6, 11):
+            (sequence,) = drive.place(runner, [chunk[: position + 1]], 1)
+            drive.prefill(runner, sequence)
+            logits = runner.logits(1)[0].astype(np.float64)
+            loss.append(np.log(np.exp(logits).sum()) - logits[chunk[position + 1]])
+    runner.close()
+    assert found["perplexity"]["float"] == pytest.approx(np.exp(np.mean(loss)), rel=1e-4)
 
 
 @pytest.mark.parametrize("backend", ["hip", "cuda"])
