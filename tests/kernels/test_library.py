@@ -228,3 +228,17 @@ def test_a_prepared_layer_leaves_the_file_alone(cpu: Backend) -> None:
     assert layer.bytes <= 1.1 * weight.data.nbytes
     del layer
     assert cpu.memory().allocated == before
+
+
+def test_a_backend_tells_what_the_machine_gives(any_backend: Backend) -> None:
+    assert any_backend.read_rate(1 << 20, 2) > 0
+    for activations in ("float", "int8"):
+        rate = any_backend.product_rate(activations)
+        assert rate is None if any_backend.name == "reference" else rate > 0
+
+
+def test_no_repeat_is_no_measurement(cpu: Backend) -> None:
+    with pytest.raises(KernelError, match="at least one repeat"):
+        cpu.read_rate(1 << 20, 0)
+    with pytest.raises(KernelError, match="cannot allocate 0 bytes"):
+        cpu.read_rate(0)
