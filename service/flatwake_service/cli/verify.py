@@ -121,7 +121,7 @@ def _compare(
 
     length = max(len(t.prompt) + len(t.tokens) for t in oracle)
     runner = _open(model, backend, activations, length)
-    exact = runner.decoder.dtype is Dtype.F32
+    exact = runner.decoder.dtype is Dtype.F32 and activations == "float"
     least = trace.LEAST_SHARE if exact else trace.LEAST_SHARE_ROUNDED
     with _bar(f"{backend}, {activations}", sum(len(t.tokens) for t in oracle)) as heard:
         found = trace.compare(oracle, replay(runner, oracle, heard), least=least)

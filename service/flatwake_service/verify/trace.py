@@ -20,8 +20,9 @@ LEAST_SHARE = 0.8
 that few positions would be left to differ.
 """
 LEAST_SHARE_ROUNDED = 0.5
-"""The same where activations are of 16 bits and the oracle's aren't: rounding alone is then larger
-than many margins (211 of the hybrid fixture's 288 positions count, 73 %).
+"""The same where activations are of 16 bits and the oracle's aren't, or of 8 bits, where a last bit
+turns one rounding over and that the next layer's: rounding alone is then larger than many margins
+(211 of the hybrid fixture's 288 positions count in bf16, 835 of SmolLM2's 1280 in int8).
 """
 
 
