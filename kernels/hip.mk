@@ -30,7 +30,7 @@ cuda-compiler: ## Get nvcc from PyPI into build/cuda
 # What a GPU machine's Python lacks, at the versions that are locked.
 GPU_WHEELS := build/wheels
 GPU_PYTHON ?= 3.12
-GPU_PACKAGES := annotated-doc annotated-types fastapi gguf httptools httpx jinja2 msgspec \
+GPU_PACKAGES := annotated-doc annotated-types fastapi gguf httptools httpx jinja2 msgspec opentelemetry-api \
   prometheus-client pydantic pydantic-core safetensors starlette tokenizers typer \
   typing-extensions typing-inspection uvicorn uvloop
 .PHONY: gpu-wheels
