@@ -59,15 +59,21 @@ class Layer(Protocol):
     def close(self) -> None: ...
 
 
-def together(times: Sequence[Sequence[float]]) -> float:
+def together(times: Sequence[Sequence[float]], tokens: int | None = None) -> float:
     """Tokens a second in the window in which every stream decodes: from the last one's first
     token to the first one's last.
+
+    `tokens`: how many each stream had, if a moment may stand for several or for none, as events of
+    a server do: bytes of an unfinished character wait for the rest, and an end has an event.
     """
     start, end = max(t[0] for t in times), min(t[-1] for t in times)
     if start >= end:
         # So few tokens that no moment had them all: the whole span, which says less than it could.
         start, end = min(t[0] for t in times), max(t[-1] for t in times)
-    inside = sum(start < moment <= end for stream in times for moment in stream)
+    inside = 0.0
+    for stream in times:
+        weight = 1.0 if tokens is None or len(stream) < 2 else (tokens - 1) / (len(stream) - 1)
+        inside += weight * sum(start < moment <= end for moment in stream)
     return inside / (end - start)
 
 
@@ -248,7 +254,7 @@ class ServerLayer:
         streams, began = sockets.complete(self._url, [self._prompt] * users, tokens)
         times = [stream.times for stream in streams]
         return Speed(
-            together(times),
+            together(times, tokens),
             max(t[0] for t in times) - began,
             processor=(self._processor() - before) / (users * tokens),
             delays=tuple(delay for stream in streams for delay in stream.delays),

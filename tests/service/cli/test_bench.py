@@ -150,3 +150,11 @@ def test_an_event_that_is_cut_in_two_counts_once() -> None:
         assert stream.complete
         assert len(stream.times) == 2, whole[:cut]
         assert stream.delays == [pytest.approx(1.0, abs=0.5)], whole[:cut]
+
+
+def test_events_are_no_tokens() -> None:
+    """A server holds back unfinished characters, and tells an end by an event of its own."""
+    each = [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert together([each, each]) == 2.0
+    assert together([each, each], tokens=5) == 2.0
+    assert together([[0.0, 2.0, 4.0], [0.0, 1.0, 2.0, 3.0, 4.0, 4.0]], tokens=5) == 2.0
