@@ -26,6 +26,7 @@ def test_helm_test_puts_a_server_under_short_load(
         chart.helm(kube.cluster, "test", chart.NAME, "--timeout=900s", timeout_s=930)
     finally:
         log = kube.kubectl("-n", release, "logs", f"job/{JOB}", "--tail=-1")
+        print(log)
         chart.install(kube.cluster, images)
         kube.kubectl("-n", release, "delete", "job", JOB, "--ignore-not-found")
     assert "Every promise holds." in log

@@ -170,6 +170,7 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
     with serving(smollm2) as server:
         endpoint = server.endpoint()
         begun, fell = threading.Barrier(9), threading.Event()
+        signalled: list[float] = []
 
         def stream(_: int) -> int:
             with httpx.Client(base_url=endpoint, timeout=120) as client:
@@ -189,7 +190,13 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
             with httpx.Client(base_url=endpoint, timeout=120) as client:
                 while True:
                     after = fell.is_set()
-                    response = client.post("/chat/completions", json=short)
+                    sent = time.monotonic()
+                    try:
+                        response = client.post("/chat/completions", json=short)
+                    except httpx.TransportError:
+                        # It took no more, and has ended with its last stream.
+                        assert sent - signalled[0] >= 5.0
+                        return answered
                     if response.status_code == 503:
                         assert response.json()["error"]["code"] == "draining"
                         return answered
@@ -200,6 +207,7 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
             streams = [pool.submit(stream, number) for number in range(8)]
             asking = pool.submit(keep_asking)
             begun.wait()
+            signalled.append(time.monotonic())
             server.signal(signal.SIGTERM)
             fell.set()
             assert all(each.result() > 2 for each in streams)
