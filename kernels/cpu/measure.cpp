@@ -1,22 +1,15 @@
 #include "measure.h"
 
-#include <time.h>
-
 #include <atomic>
 #include <cstring>
 #include <functional>
 
+#include "clock.h"
 #include "context.h"
 
 namespace flatwake {
 
 namespace {
-
-double now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
-}
 
 template <class Job>
 double best_seconds(int repeats, const Job& job) {

@@ -1,24 +1,13 @@
 #include "plan.h"
 
-#include <time.h>
-
 #include <cstring>
 #include <string>
 
 #include "check.h"
+#include "clock.h"
 #include "error.h"
 
 namespace flatwake {
-
-namespace {
-
-double now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
-}
-
-}  // namespace
 
 Plan::Plan(Context& context, const fw_call* calls, int32_t count)
     : context_(context) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cmath>
 
 #include "cgroup.h"
 
@@ -198,7 +197,9 @@ int usable_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) count = CPU_COUNT(&set);
   const double quota = cgroup_processors();
-  if (quota > 0 && quota < count) count = int(std::ceil(quota));
+  // Never more than the quota: threads that wait for each other would use it up, and then all be
+  // stopped until its next period. A fraction that is left over serves the API process.
+  if (quota > 0 && quota < count) count = int(quota);
   return count > 0 ? count : 1;
 }
 

@@ -11,18 +11,13 @@ from testcluster import release as chart
 from testcluster.hub import Hub
 from testcluster.kube import Kube, Object
 from testcluster.layout import Cluster
-from testcluster.servers import Server, example
+from testcluster.servers import Server, example, serving
 
 
 @pytest.fixture(scope="module")
 def server(kube: Kube, release: str, hub: Hub, module_namespace: str) -> Server:
     """One replica that serves, for all tests of this module."""
-    engine = {"contextLength": 512, "maxSequences": 4}
-    manifest = example("smollm2.yaml", hub, engine=engine, accelerator={"backend": "Cpu"})
-    kube.apply(manifest, namespace=module_namespace)
-    made = Server(kube, module_namespace, "smollm2")
-    made.wait_for("Ready", timeout_s=240)
-    return made
+    return serving(kube, hub, module_namespace, max_sequences=4)
 
 
 @pytest.fixture

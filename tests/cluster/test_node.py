@@ -9,18 +9,13 @@ from testcluster.hub import Hub
 from testcluster.kube import Kube, KubectlError
 from testcluster.layout import NODE
 from testcluster.operators import Operators
-from testcluster.servers import Server, example
+from testcluster.servers import Server, serving
 
 
 @pytest.fixture(scope="module")
 def server(kube: Kube, release: str, hub: Hub, module_namespace: str) -> Server:
     """One replica that serves."""
-    engine = {"contextLength": 512, "maxSequences": 2}
-    manifest = example("smollm2.yaml", hub, engine=engine, accelerator={"backend": "Cpu"})
-    kube.apply(manifest, namespace=module_namespace)
-    made = Server(kube, module_namespace, "smollm2")
-    made.wait_for("Ready", timeout_s=240)
-    return made
+    return serving(kube, hub, module_namespace, max_sequences=2)
 
 
 @pytest.fixture

@@ -212,7 +212,7 @@ class EngineClient:
                 try:
                     sink.started()
                 except Exception as error:  # noqa: BLE001  One sink's bug must not cost the others.
-                    self._drop(number, error)
+                    self._drop(number, error, sink)
         for entry in tokens.entries:
             number = entry.sequence
             sink = sinks.get(number) if entry.finish is None else sinks.pop(number, None)
@@ -221,11 +221,12 @@ class EngineClient:
                 try:
                     sink.tokens(entry, stamp)
                 except Exception as error:  # noqa: BLE001  As above.
-                    self._drop(number, error)
+                    self._drop(number, error, sink)
 
-    def _drop(self, number: int, error: Exception) -> None:
-        """A sink raised, which is our bug: its sequence ends, and the loop's handler tells."""
-        sink = self._sinks.get(number)
+    def _drop(self, number: int, error: Exception, sink: Sink | None = None) -> None:
+        """A sink raised, which is our bug: its sequence ends, and the loop's handler tells. `sink`:
+        to be told, unless the end was what it raised at.
+        """
         self.cancel(number)
         if sink is not None:
             with contextlib.suppress(Exception):  # It has a bug.

@@ -133,3 +133,13 @@ class Server:
         words += ["--post-data", body, url]
         answer = self.kube.exec(self.namespace, "client", *words, timeout_s=timeout_s + 20)
         return dict(json.loads(answer))
+
+
+def serving(kube: Kube, hub: Hub, namespace: str, max_sequences: int) -> Server:
+    """One replica of SmolLM2 on the CPU, once it is ready."""
+    engine = {"contextLength": 512, "maxSequences": max_sequences}
+    manifest = example("smollm2.yaml", hub, engine=engine, accelerator={"backend": "Cpu"})
+    kube.apply(manifest, namespace=namespace)
+    made = Server(kube, namespace, "smollm2")
+    made.wait_for("Ready", timeout_s=240)
+    return made

@@ -176,7 +176,8 @@ def test_deadlines_reach_the_sink() -> None:
     run(scenario())
 
 
-def test_a_sink_with_a_bug_hears_that_its_sequence_is_over() -> None:
+@pytest.mark.parametrize("most", [1, 10], ids=["at its last token", "before"])
+def test_a_sink_with_a_bug_hears_that_its_sequence_is_over(most: int) -> None:
     class Buggy(Follower):
         def tokens(self, entry: SequenceTokens, stamp: float) -> None:
             raise ZeroDivisionError("a bug")
@@ -187,7 +188,7 @@ def test_a_sink_with_a_bug_hears_that_its_sequence_is_over() -> None:
         async with fake_engine() as client:
             await client.ready()
             buggy, other = Buggy(), Follower()
-            client.submit(submit_message(1, prompt(9)), buggy)
+            client.submit(submit_message(1, prompt(9), max_tokens=most), buggy)
             client.submit(submit_message(2, prompt(9)), other)
             await buggy.over()
             assert buggy.failure is not None
