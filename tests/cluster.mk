@@ -3,7 +3,7 @@
 CLUSTER := tests/cluster/cluster
 IMAGES ?= operator cpu
 
-.PHONY: cluster-build cluster cluster-down cluster-status cluster-check images push test-cluster test-cluster-slow soak
+.PHONY: cluster-build cluster cluster-down cluster-status cluster-check images push test-cluster test-cluster-slow test-cluster-ipv6 soak
 
 cluster-build: ## Compile Kubernetes for the test cluster (once; 6 to 15 minutes)
 	$(CLUSTER) build
@@ -32,6 +32,9 @@ test-cluster: ## Run the cluster suite (root, Go, containerd; see docs/developme
 
 test-cluster-slow: ## Its tests that take over a minute each
 	$(BIN)/python -m pytest tests/cluster tests/operator -m slow -q --ignore=tests/cluster/test_soak.py
+
+test-cluster-ipv6: ## Its first test on a cluster without any IPv4 address
+	CLUSTER_FAMILY=ipv6 $(BIN)/python -m pytest tests/cluster/test_serving.py -q
 
 soak: ## 100 servers, half an hour of changes, five quiet minutes (docs/benchmarks/cluster.json)
 	$(BIN)/python -m pytest tests/cluster/test_soak.py -q -s

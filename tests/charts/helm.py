@@ -4,23 +4,17 @@ import functools
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
-import pytest
-
-CHART = Path(__file__).parents[2] / "charts/flatwake"
+from testcluster import layout, session
+from testcluster.release import CHART
 
 
 @functools.cache
 def program() -> str:
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.environ.get("CLUSTER_DIR") or f"{cache}/flatwake/cluster") / "bin"
-    found = shutil.which("helm", path=f"{folder}{os.pathsep}{os.environ['PATH']}")
-    if found is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("helm is missing: `make cluster-build` builds it")
-        pytest.skip("helm is missing: `make cluster-build` builds it")
-    return found
+    path = f"{layout.binaries()}{os.pathsep}{os.environ['PATH']}"
+    found = shutil.which("helm", path=path)
+    session.require(None if found else "helm is missing: `make cluster-build` builds it")
+    return str(found)
 
 
 def helm(*words: str) -> subprocess.CompletedProcess[str]:

@@ -50,25 +50,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem in PLUG_DEVICES)
 
 
-def require(missing: str | None) -> None:
-    """Skip where a person may lack something; fail where nothing may be lacking."""
-    if missing is None:
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail(missing, pytrace=False)
-    pytest.skip(missing)
-
-
 @pytest.fixture(scope="session")
 def binaries() -> None:
     """What is compiled for the test cluster is there."""
-    require(session.missing_for_api())
+    session.require(session.missing_for_api())
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A whole cluster of this test run's own; CLUSTER_USE names a running one instead."""
-    require(session.missing_for_cluster())
+    session.require(session.missing_for_cluster())
     if name := os.environ.get("CLUSTER_USE"):
         yield Cluster(name)
         return

@@ -24,6 +24,11 @@ class Fault(StrEnum):
     GONE = "410 in every watch"
     SILENT = "watches that say nothing"
     DOWN = "an API server that restarts"
+    CONFLICT = "409 to every status"
+    INVALID = "422 to every status"
+
+
+STATUSES = {Fault.CONFLICT: (409, "Conflict"), Fault.INVALID: (422, "Invalid")}
 
 
 class Proxy:
@@ -86,6 +91,11 @@ class Proxy:
             assert request.transport is not None
             request.transport.abort()
             return web.Response(status=503)
+        if self.fault in STATUSES and request.path.endswith("/status"):
+            self.refused += 1
+            code, reason = STATUSES[self.fault]
+            text = json.dumps({"kind": "Status", "code": code, "reason": reason})
+            return web.Response(status=code, text=text)
         headers = {
             key: value
             for key, value in request.headers.items()

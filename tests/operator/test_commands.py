@@ -8,7 +8,8 @@ from flatwake_operator import cli
 from flatwake_operator.crd import NAME
 from typer.testing import CliRunner
 
-EXAMPLE = Path(__file__).parents[2] / "examples/smollm2.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "smollm2.yaml"
 RUN = CliRunner()
 
 
@@ -29,12 +30,24 @@ def test_render_prints_all_objects_without_a_cluster(backend: str) -> None:
     assert ("amd.com/gpu" in said.stdout) == (backend == "hip")
 
 
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_rendered_with_an_image(example: Path) -> None:
+    said = RUN.invoke(cli.render, [str(example), "--image", "registry.example.com/served:1"])
+    (deployment,) = [
+        thing for thing in yaml.safe_load_all(said.stdout) if thing["kind"] == "Deployment"
+    ]
+    pod = deployment["spec"]["template"]["spec"]
+    images = [container["image"] for container in pod["containers"] + pod["initContainers"]]
+    assert images == ["registry.example.com/served:1"] * 2
+
+
 def test_render_says_what_is_wrong(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(EXAMPLE.read_text().replace("contextLength", "contextLenght"))
     said = RUN.invoke(cli.render, [str(bad)])
     assert said.exit_code == 2
     assert "did you mean contextLength?" in said.stderr
-    said = RUN.invoke(cli.render, [str(EXAMPLE), "--backend", "gpu"])
-    assert said.exit_code == 2
-    assert "write Hip or Cpu" in said.stderr
+    for senseless in ("gpu", "auto"):
+        said = RUN.invoke(cli.render, [str(EXAMPLE), "--backend", senseless])
+        assert said.exit_code == 2
+        assert "write Hip or Cpu" in said.stderr

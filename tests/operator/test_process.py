@@ -164,22 +164,25 @@ def test_watches_bring_changes_of_children_at_once(lab: Lab, start: Callable[...
 def test_it_outlives_what_an_api_server_can_do(
     lab: Lab, start: Callable[..., Process], proxy: Proxy
 ) -> None:
-    """429 storms, 410 in a watch, silent watches, a restart: each time it converges again."""
+    """429 storms, 410 in a watch, silent watches, a restart, refused statuses: each time it
+    converges again."""
     one = start("one", "--resync=3s", url=proxy.url)
     until("one leads", one.leads)
     lab.create()
     until("the Deployment is there", lambda: args(lab))
-    for number, fault in enumerate((Fault.STORM, Fault.GONE, Fault.SILENT, Fault.DOWN), start=2):
+    faults = [fault for fault in Fault if fault is not Fault.NONE]
+    for number, fault in enumerate(faults, start=2):
         proxy.fault = fault
+        seen = proxy.refused
         lab.edit(limits={"queue": number})
-        if fault in (Fault.STORM, Fault.DOWN):
-            seen = proxy.refused
-            until(f"{fault} was felt", lambda seen=seen: proxy.refused > seen + 3)
+        if fault not in (Fault.GONE, Fault.SILENT):
+            until(f"{fault} was felt", lambda seen=seen: proxy.refused > seen + 1)
             proxy.fault = Fault.NONE
         until(
             f"it converges after {fault}",
             lambda number=number: ["--queue", str(number)] == _after(args(lab), "--queue"),
         )
+        until(f"the status follows after {fault}", lambda: _is_told(lab))
         proxy.fault = Fault.NONE
         assert one.child.poll() is None, f"{fault} ended it"
     assert len(lab.list(kinds.DEPLOYMENT)) == 1
@@ -243,6 +246,12 @@ def _make_and_change(lab: Lab, process: Process, name: str) -> None:
                 f"{name} has queue {number}",
                 lambda number=number: process.child.poll() is not None or queue_is(number),
             )
+
+
+def _is_told(lab: Lab) -> bool:
+    server = lab.want(kinds.SERVER)
+    said = lab.conditions().get("Accepted", {}).get("observedGeneration")
+    return bool(said == server["metadata"]["generation"])
 
 
 def _after(words: list[str], flag: str) -> list[str]:

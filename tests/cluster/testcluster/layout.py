@@ -12,17 +12,28 @@ from testcluster.shell import ClusterError, process_start
 SOURCES = Path(__file__).resolve().parent.parent
 REPOSITORY = SOURCES.parent.parent
 
-# The same in every cluster: each has a network namespace of its own.
+# The same in every cluster: each has a network namespace of its own. CLUSTER_FAMILY=ipv6 makes
+# clusters whose nodes, pods and Services have no other addresses.
 NODE = "node1"
-NODE_IP = "10.89.0.1"
-POD_CIDR = "10.244.0.0/16"
-NODE_POD_CIDR = "10.244.0.0/24"
-SERVICE_CIDR = "10.96.0.0/16"
-API_SERVICE_IP = "10.96.0.1"
-DNS_SERVICE_IP = "10.96.0.10"
+IPV6 = os.environ.get("CLUSTER_FAMILY", "ipv4") == "ipv6"
+NODE_IP, NODE_NETWORK, POD_CIDR, NODE_POD_CIDR, SERVICE_CIDR, API_SERVICE_IP, DNS_SERVICE_IP = (
+    ("fd00:89::1", "fd00:89::1/64", "fd00:244::/56", "fd00:244::/64",
+     "fd00:96::/112", "fd00:96::1", "fd00:96::a")
+    if IPV6 else
+    ("10.89.0.1", "10.89.0.1/24", "10.244.0.0/16", "10.244.0.0/24",
+     "10.96.0.0/16", "10.96.0.1", "10.96.0.10")
+)  # fmt: skip
+ANY_ADDRESS, DEFAULT_ROUTE, FAMILY = (
+    ("::", "::/0", "IPv6") if IPV6 else ("0.0.0.0", "0.0.0.0/0", "IPv4")
+)
 
 PAUSE = "localhost/pause:1"
 BUSYBOX = "localhost/busybox:1"
+
+
+def in_url(address: str) -> str:
+    """An address as URLs write it."""
+    return f"[{address}]" if ":" in address else address
 
 
 def work_folder() -> Path:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from testcluster import archive, binaries, config, layout, namespace, packages, pki
-from testcluster.components import Ports
-from testcluster.layout import Cluster
+from testcluster.components import Ports, make_tokens
+from testcluster.layout import SERVICE_CIDR, Cluster
 from testcluster.shell import ClusterError, process_start, run, say, write
 
 START_LIMIT_S = 600
@@ -30,11 +30,13 @@ def up(
     *,
     api_only: bool = False,
     controllers: bool = False,
+    services: str = "",
     owner: int | None = None,
 ) -> None:
     """Start a cluster and wait until it can run pods (or, with api_only, take requests).
 
-    With `owner`, a process id, the cluster ends when that process has ended.
+    services: ranges of Services' addresses that aren't the usual one (with api_only). With
+    `owner`, a process id, the cluster ends when that process has ended.
     """
     if cluster.holder():
         raise ClusterError(f"{cluster.name} is already up: `cluster down {cluster.name}` stops it")
@@ -46,9 +48,10 @@ def up(
     down(cluster)
     began = time.monotonic()
     cluster.run.mkdir(mode=0o700, parents=True)
-    ports = Ports.free() if api_only else Ports()
+    ports = Ports.free(services or SERVICE_CIDR) if api_only else Ports()
     if api_only:
         ports.remember(cluster)
+        make_tokens(cluster)
     pki.make(cluster, ports.api)
     if owner is not None:
         write(cluster.run / "owned", str(owner))

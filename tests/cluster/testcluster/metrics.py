@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from testcluster import layout
 from testcluster.kube import Kube, Object
-from testcluster.network import enter
+from testcluster.network import NodeServer, enter
 
 NAMESPACE, NAME = "kube-system", "test-metrics"
 GROUPS = {"metrics.k8s.io": "pods", "custom.metrics.k8s.io": "pods/flatwake_requests_in_flight"}
@@ -86,7 +86,7 @@ def _custom(pods: list[Object]) -> Object:
 
 
 def _in_flight(pod: Object) -> int | None:
-    url = f"http://{pod['status'].get('podIP')}:{SERVE_PORT}/metrics"
+    url = f"http://{layout.in_url(pod['status'].get('podIP', ''))}:{SERVE_PORT}/metrics"
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         text = opener.open(url, timeout=3).read().decode()
@@ -124,12 +124,12 @@ def served(kube: Kube) -> Iterator[Metrics]:
         source = metrics
 
     started = threading.Event()
-    servers: list[ThreadingHTTPServer] = []
+    servers: list[NodeServer] = []
 
     def serve() -> None:
         # The threads that answer inherit the cluster's network, in which the pods are reached.
         enter(kube.cluster)
-        server = ThreadingHTTPServer((layout.NODE_IP, 0), Handler)
+        server = NodeServer(Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         pki = kube.cluster.pki
         context.load_cert_chain(pki / "apiserver.crt", pki / "apiserver.key")
@@ -178,7 +178,7 @@ def _registration(port: int) -> list[Object]:
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {**place, "labels": {"kubernetes.io/service-name": NAME}},
-        "addressType": "IPv4",
+        "addressType": layout.FAMILY,
         "endpoints": [{"addresses": [layout.NODE_IP], "conditions": {"ready": True}}],
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     }

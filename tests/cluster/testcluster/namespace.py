@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from testcluster.layout import NODE_IP, Cluster
+from testcluster.layout import IPV6, NODE_NETWORK, Cluster
 from testcluster.shell import run, say, write
 
 # unshare and not "ip netns exec": the latter mounts a fresh /sys, in which the cgroup hierarchies
@@ -63,15 +63,18 @@ def prepare_mounts(cluster: Cluster) -> None:
 def prepare_network() -> None:
     """Called by process 1, inside."""
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    if IPV6:
+        Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
     run("ip", "link", "set", "lo", "up")
     # A veth pair, as some kernels have no dummy device. The default route leads nowhere, but
     # without one the kernel says "network unreachable" before the Service rules can rewrite the
     # destination.
     run("ip", "link", "add", "node0", "type", "veth", "peer", "name", "node0p")
-    run("ip", "addr", "add", f"{NODE_IP}/24", "dev", "node0")
+    # nodad: nobody else could have the address, and it would be asked about for two seconds.
+    run("ip", "addr", "add", NODE_NETWORK, "dev", "node0", *(["nodad"] if IPV6 else []))
     run("ip", "link", "set", "node0", "up")
     run("ip", "link", "set", "node0p", "up")
-    run("ip", "route", "add", "default", "dev", "node0")
+    run("ip", "-6" if IPV6 else "-4", "route", "add", "default", "dev", "node0")
 
 
 def hierarchies() -> Iterator[tuple[Path, str, list[str]]]:

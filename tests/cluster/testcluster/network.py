@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeVar
 
 from testcluster import lifecycle
-from testcluster.layout import Cluster
+from testcluster.layout import IPV6, NODE_IP, Cluster
 
 T = TypeVar("T")
 CLONE_NEWNET = 0x40000000
@@ -29,6 +31,15 @@ def call_inside(cluster: Cluster, function: Callable[[], T]) -> T:
 
     with ThreadPoolExecutor(1, thread_name_prefix=f"inside {cluster.name}") as pool:
         return pool.submit(work).result()
+
+
+class NodeServer(ThreadingHTTPServer):
+    """Listens at the node's address; to be made inside (`call_inside`)."""
+
+    address_family = socket.AF_INET6 if IPV6 else socket.AF_INET
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__((NODE_IP, 0), handler)
 
 
 def enter(cluster: Cluster) -> None:

@@ -122,7 +122,7 @@ class Server:
         """The Service's address, for clients on the node, which has no cluster DNS."""
         found = self.kube.get("service", self.name, self.namespace)
         assert found is not None, "the server has a Service"
-        return f"http://{found['spec']['clusterIP']}:8000/v1"
+        return f"http://{layout.in_url(found['spec']['clusterIP'])}:8000/v1"
 
     def chat(self, *, timeout_s: int = 120, **fields: Any) -> Object:
         """One chat completion, asked for by the pod `client` at the Service's DNS name."""

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from testcluster import binaries, lifecycle, packages
 from testcluster.layout import Cluster
 from testcluster.shell import search_path
@@ -32,14 +34,28 @@ def missing_for_cluster() -> str | None:
     return missing_for_api()
 
 
+def require(missing: str | None) -> None:
+    """Skip where a person may lack something; fail where nothing may be lacking."""
+    if missing is None:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(missing, pytrace=False)
+    pytest.skip(missing)
+
+
 @contextmanager
 def temporary(
-    prefix: str, *, api_only: bool = False, controllers: bool = False
+    prefix: str, *, api_only: bool = False, controllers: bool = False, services: str = ""
 ) -> Iterator[Cluster]:
-    """A running cluster named after this process. The prefix is one letter."""
+    """A running cluster named after this process.
+
+    prefix: one letter. services: an API server's ranges of Services' addresses.
+    """
     os.environ["PATH"] = search_path()
     cluster = Cluster(f"{prefix}{os.getpid()}")
-    lifecycle.up(cluster, api_only=api_only, controllers=controllers, owner=os.getpid())
+    lifecycle.up(
+        cluster, api_only=api_only, controllers=controllers, services=services, owner=os.getpid()
+    )
     try:
         yield cluster
     finally:
