@@ -36,18 +36,18 @@ def print_children(
 
     try:
         documents = load(path)
-        chosen = Backend(backend.capitalize())
     except ManifestError as error:
         typer.echo(f"flatwake render: {error}", err=True)
         raise typer.Exit(2) from error
-    except ValueError as error:
+    chosen = {"hip": Backend.HIP, "cpu": Backend.CPU}.get(backend.lower())
+    if chosen is None:
         typer.echo(f"flatwake render: --backend {backend}: write Hip or Cpu", err=True)
-        raise typer.Exit(2) from error
+        raise typer.Exit(2)
     server = documents.server
     if server.metadata.namespace is None:
         placed = server.metadata.model_copy(update={"namespace": namespace})
         server = server.model_copy(update={"metadata": placed})
-    settings = Settings(images={chosen: image})
+    settings = Settings(images=dict.fromkeys((Backend.HIP, Backend.CPU), image))
     context = Context(server, settings, rendering.decide(server, settings, chosen))
     config = {
         f"{name}/{key}": value.decode(errors="replace")

@@ -265,7 +265,9 @@ def _progressing(facts: Facts) -> Condition:
     if facts.autoscaler is not None and (failure := _autoscaler_fault(facts.autoscaler)):
         return condition("True", Reason.AUTOSCALER_FAILED, failure)
     if _is_settled(facts):
-        return condition("False", Reason.UP_TO_DATE, f"all {facts.desired} pods, {by}")
+        all_of_them = f"all {facts.desired} pods are" if facts.desired > 1 else "the pod is"
+        now = f"{all_of_them} of this template" if facts.desired else "no pod is wanted"
+        return condition("False", Reason.UP_TO_DATE, f"{now}; {by}")
     waiting = [pod for pod in _living(facts.pods) if pod.unschedulable_since]
     leaving = [pod for pod in facts.pods if pod.terminating]
     if waiting and leaving:
@@ -318,4 +320,5 @@ def _ready(facts: Facts, parts: list[Condition]) -> Condition:
             return condition("False", part.reason, part.message)
     if facts.deployment is None or not _is_settled(facts):
         return condition("False", progressing.reason, progressing.message)
-    return condition("True", Reason.SERVING, f"all {facts.desired} pods answer requests")
+    who = f"all {facts.desired} pods answer" if facts.desired > 1 else "the pod answers"
+    return condition("True", Reason.SERVING, f"{who} requests")
