@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from testcluster import gpus, pretended
+from testcluster import gpus, lifecycle, pretended
+from testcluster import images as project_images
+from testcluster import release as chart
 from testcluster.gpus import Gpus
 from testcluster.hub import Hub
 from testcluster.kube import Kube, Object
 from testcluster.layout import Cluster
-from testcluster.lifecycle import load
 from testcluster.servers import Server, example
 
 ENGINE = {"contextLength": 512, "maxSequences": 2, "graphs": "Off"}
@@ -20,7 +21,7 @@ ENGINE = {"contextLength": 512, "maxSequences": 2, "graphs": "Off"}
 def image(cluster: Cluster) -> str:
     """The service image whose devices are pretended, loaded into the node."""
     reference, archive = pretended.build()
-    load(cluster, [archive])
+    lifecycle.load(cluster, [archive])
     return reference
 
 
@@ -94,3 +95,31 @@ def test_a_missing_render_group_is_named_with_its_cure(server: Server) -> None:
     assert "renderGroups" in refused["message"]
     server.patch({"accelerator": {"renderGroups": [104]}})
     server.wait_for("Ready", timeout_s=240)
+
+
+@pytest.fixture
+def amd_image(cluster: Cluster, images: dict[str, str], release: str) -> Iterator[str]:
+    """The AMD image as the chart's own, built on a base without ROCm."""
+    lifecycle.load(cluster, [project_images.build(project_images.HIP)])
+    reference = project_images.HIP.reference()
+    chart.install(cluster, images | {"hip": reference})
+    yield reference
+    chart.install(cluster, images)
+
+
+def test_the_amd_image_starts_and_says_that_it_lacks_a_runtime(
+    kube: Kube, server: Server, amd_image: str, hub: Hub, namespace: str
+) -> None:
+    # The other server makes room: there is one device.
+    kube.kubectl("-n", server.namespace, "scale", "infs", server.name, "--replicas=0")
+    manifest = example("smollm2.yaml", hub, accelerator={"backend": "Hip"})
+    kube.apply(manifest, namespace=namespace)
+    amd = Server(kube, namespace, "smollm2")
+    found = amd.wait_for("AcceleratorReady", "False", "RuntimeMissing", timeout_s=180)
+    assert "libamdhip64" in found["message"]
+    assert amd.read()["status"]["image"] == amd_image
+    assert amd.condition("Ready")["status"] == "False"
+    assert amd.row()["REASON"] == "RuntimeMissing"
+    (pod,) = amd.pods()
+    (fetch,) = pod["status"]["initContainerStatuses"]
+    assert not fetch["ready"], "it says so before the model is fetched"

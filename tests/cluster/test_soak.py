@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 from flatwake_loadtest import machine
-from testcluster import binaries, layout, users
+from testcluster import binaries, layout, rollout
 from testcluster.churn import Churn
 from testcluster.hub import Hub
 from testcluster.kube import Kube
 from testcluster.layout import Cluster
 from testcluster.operators import Operators
-from testcluster.servers import Server, example
 
 FIGURES = layout.REPOSITORY / "docs/benchmarks/cluster.json"
 SERVERS = 100
@@ -42,15 +41,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
 def figures() -> Iterator[dict[str, Any]]:
     """What the tests of this module find; what an earlier run found of the others stays."""
     found: dict[str, Any] = {}
-    before = os.getloadavg()[0]
+    began = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": machine.commit(),
+        "load_average_before": round(os.getloadavg()[0], 2),
+    }
     yield found
     if not found:
         return
-    head = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": machine.commit(),
+    head = began | {
         "machine": machine.machine(),
-        "load_average_before": round(before, 2),
         "load_average_after": round(os.getloadavg()[0], 2),
         "versions": machine.versions() | {"kubernetes": binaries.kubernetes_version()[0]},
         "command": "make soak",
@@ -141,22 +141,10 @@ def test_no_request_fails_in_a_rollout(
     module_namespace: str,
     figures: dict[str, Any],
 ) -> None:
-    engine = {"contextLength": 1024, "maxSequences": 8}
-    manifest = example(
-        "smollm2.yaml", hub, engine=engine, replicas=2, accelerator={"backend": "Cpu"}
-    )
-    kube.apply(manifest, namespace=module_namespace)
-    server = Server(kube, module_namespace, "smollm2")
-    old = server.wait_for_pods("two pods", lambda ready: len(ready) == 2)
-    with users.streaming(cluster, server.inside_url(), count=8, tokens=400) as streaming:
-        streaming.all_hear(timeout_s=240)
-        server.patch({"engine": {**engine, "prefillTokens": 256}})
-        server.wait_for_pods(
-            "two other pods", lambda ready: len(ready) == 2 and ready.isdisjoint(old)
-        )
-        streaming.all_hear(timeout_s=240)
+    rolled = rollout.under_users(cluster, kube, hub, module_namespace)
     kube.kubectl("-n", module_namespace, "delete", "infs", "smollm2", "--timeout=60s")
-    failures = streaming.failures()
+    failures = rolled.users.failures()
     figures["failed_requests_in_rollout"] = len(failures)
-    figures["requests_in_rollout"] = len(streaming.answers)
+    figures["requests_in_rollout"] = len(rolled.users.answers)
+    figures["rollout_s"] = round(rolled.seconds, 1)
     assert failures == []
