@@ -26,9 +26,14 @@ def print_children(
     image: Annotated[str, typer.Option(help="The image where the manifest names none.")] = (
         "flatwake-service:unset"
     ),
-    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "default",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="Where they go if the manifest doesn't say.")
+    ] = "default",
 ) -> None:
-    """Print all objects that a manifest would become, without a cluster."""
+    """Print all objects that a manifest would become, without a cluster.
+
+    `kubectl apply --server-side -f -` takes them, where no operator is wanted.
+    """
     from flatwake_service.manifest import Backend, ManifestError, load
 
     from flatwake_operator import render as rendering

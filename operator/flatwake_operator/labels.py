@@ -44,13 +44,14 @@ def owner(server: InferenceServer) -> Object:
 
 
 def metadata(context: Context, name: str, annotations: dict[str, str] | None = None) -> Object:
-    """A child's metadata."""
+    """A child's metadata; what is rendered without a cluster has no owner there."""
     made: Object = {
         "name": name,
         "namespace": context.namespace,
         "labels": labels(context.name),
-        "ownerReferences": [owner(context.server)],
     }
+    if context.server.metadata.uid:
+        made["ownerReferences"] = [owner(context.server)]
     return made | ({"annotations": dict(annotations)} if annotations else {})
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from aiohttp import web
+from flatwake_service.manifest import Reason
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
@@ -77,7 +78,7 @@ class Probes:
             ("queue_depth", "Servers that are due or being worked on.", self.queue.depth),
             ("failing", "Servers whose last pass failed.", self.queue.failing),
             ("servers", "InferenceServers.", len(self.store.all(kinds.SERVER))),
-            ("servers_ready", "InferenceServers that are Ready.", ready),
+            ("servers_ready", "InferenceServers that are Ready, or want no pod.", ready),
             (
                 "api_silence_seconds",
                 "Since the API server last answered.",
@@ -122,4 +123,5 @@ def _answer(fault: str | None) -> web.Response:
 def _is_ready(server: dict[str, object]) -> bool:
     status = server.get("status")
     found = status.get("conditions", []) if isinstance(status, dict) else []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in found)
+    ready = next((c for c in found if c["type"] == "Ready"), {"status": "", "reason": ""})
+    return ready["status"] == "True" or ready["reason"] == Reason.SCALED_TO_ZERO
