@@ -68,6 +68,7 @@ def test_an_upgrade_brings_the_new_crd_and_a_rollback_the_old_one(
         assert "newer than this operator: spec.engine.newer" in told["message"]
     finally:
         chart.helm(cluster, "rollback", chart.NAME, "--wait", "--timeout=150s")
+    assert "Succeeded" in chart.helm(cluster, "test", chart.NAME)
     assert not crd_knows_newer(kube)
     # Pruned when it is read already, and for good with the next write.
     assert "newer" not in server.read()["spec"].get("engine", {})

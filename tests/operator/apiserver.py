@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from flatwake_operator import crd
+from flatwake_operator.settings import Object
 from testcluster import components, session
 
 
@@ -64,17 +64,19 @@ def running(prefix: str = "a", services: str = "") -> Iterator[ApiServer]:
         yield ApiServer(url, tokens["admin"], tokens["plain"], client)
 
 
-def install_crd(server: ApiServer) -> None:
-    """Our CRD, established."""
+def install(server: ApiServer, definition: Object) -> None:
+    """A CRD, served."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    status, answer = server.call("POST", path, crd.definition())
+    status, answer = server.call("POST", path, definition)
     assert status == 201, answer["message"]
+    spec = definition["spec"]
+    roots = [f"/apis/{spec['group']}/{version['name']}" for version in spec["versions"]]
+    served = f"{roots[0]}/{spec['names']['plural']}"
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        _, answer = server.call("GET", f"{path}/{crd.NAME}")
+        _, answer = server.call("GET", f"{path}/{definition['metadata']['name']}")
         conditions = {c["type"]: c for c in answer.get("status", {}).get("conditions") or []}
         established = conditions.get("Established", {}).get("status") == "True"
-        served = f"/apis/flatwake.dev/v1alpha1/{crd.PLURAL}"
         if established and server.call("GET", served)[0] == 200:
             return
         time.sleep(0.05)  # nothing to wait on but the API

@@ -12,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import apiserver
 import statuses
 from apiserver import ApiServer
+from flatwake_operator import crd
 from statuses import StatusServer
-from testcluster import session
+from testcluster import crds, session
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +33,18 @@ def bare_api(binaries: None) -> Iterator[ApiServer]:
 @pytest.fixture(scope="session")
 def api(bare_api: ApiServer) -> ApiServer:
     """An API server with our CRD established."""
-    apiserver.install_crd(bare_api)
+    apiserver.install(bare_api, crd.definition())
     return bare_api
+
+
+@pytest.fixture(scope="session")
+def full_api(binaries: None) -> Iterator[ApiServer]:
+    """One that serves every API that the operator makes use of, ours included."""
+    session.require(crds.missing())
+    with apiserver.running("g") as server:
+        for definition in (crd.definition(), *crds.documents()):
+            apiserver.install(server, definition)
+        yield server
 
 
 @pytest.fixture

@@ -62,6 +62,11 @@ class Proxy:
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())
+        # Requests whose clients were killed are still there.
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
     async def _serve(self) -> None:

@@ -7,7 +7,7 @@ import apiserver
 import httpx
 import pytest
 import statuses
-from flatwake_operator import kinds
+from flatwake_operator import crd, kinds
 from flatwake_operator.keys import KeyQueue
 from flatwake_operator.probes import Probes
 from flatwake_operator.store import Key
@@ -44,7 +44,7 @@ def test_a_server_has_an_address_of_each_family_that_its_cluster_has(
     services: str, families: list[str], status_server6: StatusServer
 ) -> None:
     with apiserver.running("f", services) as api:
-        apiserver.install_crd(api)
+        apiserver.install(api, crd.definition())
         lab = Lab(api)
         try:
             lab.create()

@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from testcluster import archive, layout, packages
+from testcluster import archive, crds, layout, packages
 from testcluster.shell import ClusterError, locked, run, say, write
 
 GO = layout.SOURCES / "go"
@@ -71,6 +71,7 @@ def build() -> None:
         if not is_built():
             _compile()
         archive.make_small_images()
+        crds.fetch()
 
 
 def _compile() -> None:
