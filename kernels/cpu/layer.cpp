@@ -92,20 +92,31 @@ class RowPacker {
     memcpy(scales(offset) + 2 * row_, source, 2);
   }
 
+  // Four bytes at a time: byte i of the file has the quants of columns i and i + 16.
   void pack_q4(const uint8_t* packed, int64_t b) const {
-    uint8_t quants[BLOCK_COLUMNS];
-    for (int i = 0; i < 16; ++i) {
-      quants[i] = packed[i] & 15;
-      quants[16 + i] = packed[i] >> 4;
+    constexpr uint32_t LOW = 0x0f0f0f0f;
+    uint8_t* block = tile_ + b * 256 + 4 * row_;
+    for (int g = 0; g < 4; ++g) {
+      const uint32_t first = word(packed + 8 * (g % 2)), second = word(packed + 8 * (g % 2) + 4);
+      const uint32_t quants = g < 2 ? (first & LOW) | (second & LOW) << 4
+                                    : (first >> 4 & LOW) | (second & ~LOW);
+      memcpy(block + 64 * g, &quants, 4);
     }
-    put(b, quants);
   }
 
   void pack_q8(const uint8_t* source, int64_t b) const {
-    uint8_t quants[BLOCK_COLUMNS];
-    for (int i = 0; i < 32; ++i) quants[i] = source[2 + i] ^ 0x80;
-    put(b, quants);
+    uint8_t* block = tile_ + b * 512 + 4 * row_;
+    for (int g = 0; g < 8; ++g) {
+      const uint32_t quants = word(source + 2 + 4 * g) ^ 0x80808080;
+      memcpy(block + 64 * g, &quants, 4);
+    }
     copy_half(source, b * 32);
+  }
+
+  static uint32_t word(const uint8_t* bytes) {
+    uint32_t value;
+    memcpy(&value, bytes, 4);
+    return value;
   }
 
   void pack_k(const uint8_t* source, int64_t super) const {

@@ -8,8 +8,9 @@ from the buffers are derived.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.dtype import Dtype
@@ -116,6 +117,7 @@ class Op:
     name: ClassVar[str]
     reference: ClassVar[str]
     registry: ClassVar[list[type[Op]]] = []
+    _binder: ClassVar[_Binder]
 
     def __init_subclass__(cls, reference: str) -> None:
         own = {k: v for k, v in vars(cls).items() if isinstance(v, Field)}
@@ -124,76 +126,106 @@ class Op:
         cls.reference = reference
         cls.number = len(Op.registry)
         cls.struct = _structure(f"fw_{cls.name}_params", cls.fields)
+        cls._binder = _Binder(cls.name, cls.fields)
         Op.registry.append(cls)
 
     def __init__(self, **values: Value) -> None:
-        unknown = sorted(set(values) - set(self.fields))
+        unknown = values.keys() - self.fields.keys()
         if unknown:
-            raise TypeError(f"{self.name} has no parameter {', '.join(unknown)}")
-        bound = _bind(self.name, self.fields, values)
-        self.params = self.struct(**bound)
+            raise TypeError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
+        self.params = self.struct(**self._binder.bind(values))
         # A recorded call holds addresses: what they point to must outlive it.
-        self.keep = tuple(v for v in values.values() if isinstance(v, Buffer | LinearHandle))
+        self.keep = tuple(v for v in values.values() if isinstance(v, (Buffer, LinearHandle)))
         self.values = values
 
 
-def _bind(op: str, fields: dict[str, Field], values: dict[str, Value]) -> dict[str, int | float]:
-    bound: dict[str, int | float] = {}
-    for name, kind in fields.items():
-        value = values.get(name)
-        if isinstance(kind, Int | Float | Size | Type):
-            if value is None and isinstance(kind, Int | Float):
-                value = kind.default
+class _Binder:
+    """From values to a struct's numbers: a model has thousands of calls, all made at start-up, so
+    what the declaration alone decides is decided once.
+    """
+
+    def __init__(self, op: str, fields: Mapping[str, Field]) -> None:
+        self.op = op
+        self.names = tuple(fields)
+        self.defaults: dict[str, int | float] = {
+            name: kind.default
+            for name, kind in fields.items()
+            if isinstance(kind, (Int, Float)) and kind.default is not None
+        }
+        self.numbers = tuple(
+            n for n, k in fields.items() if isinstance(k, (Int, Float, Size, Type))
+        )
+        self.rest = tuple(
+            (n, k) for n, k in fields.items() if not isinstance(k, (Int, Float, Type))
+        )
+
+    def bind(self, values: Mapping[str, Value]) -> dict[str, int | float]:
+        bound = self.defaults.copy()
+        for name in self.numbers:
+            value = values.get(name)
             if value is not None:
-                assert isinstance(value, int | float), f"{op}.{name} wants a number"
+                assert isinstance(value, (int, float)), f"{self.op}.{name} wants a number"
                 bound[name] = value
-    for name, kind in fields.items():
-        value = values.get(name)
-        if isinstance(kind, Tensor):
+        for name, kind in self.rest:
+            if isinstance(kind, Tensor):
+                bound[name] = self._tensor(name, kind, values.get(name), bound)
+            elif isinstance(kind, Records):
+                bound[name] = self._records(name, kind, values.get(name), bound)
+            elif isinstance(kind, Handle):
+                handle = values.get(name)
+                if not isinstance(handle, LinearHandle):
+                    raise TypeError(f"{self.op} needs {name}, a prepared linear layer")
+                bound[name] = handle.address
+            elif isinstance(kind, Size) and kind.default is not None:
+                bound.setdefault(name, kind.default)
+        if len(bound) < len(self.names):
+            missing = [name for name in self.names if name not in bound]
+            raise TypeError(f"{self.op} needs {', '.join(missing)}")
+        return bound
+
+    def _tensor(self, name: str, kind: Tensor, value: Value, bound: dict[str, int | float]) -> int:
+        if value is None and kind.optional:
+            return 0
+        if not isinstance(value, Buffer):
             if value is None:
-                if not kind.optional:
-                    raise TypeError(f"{op} needs {name}")
-                bound[name] = 0
-                continue
-            if not isinstance(value, Buffer):
-                raise TypeError(f"{op}.{name} wants a buffer, not {type(value).__name__}")
-            _unify_shape(f"{op}.{name}", kind, value, bound)
-            bound[name] = value.ptr
-        elif isinstance(kind, Records):
-            if not isinstance(value, Buffer):
-                raise TypeError(f"{op} needs {name}")
-            size = ctypes.sizeof(kind.record)
-            if value.nbytes % size:
-                raise TypeError(f"{op}.{name} does not hold whole {kind.record.__name__}")
-            _unify(f"{op}.{name}", kind.count, value.nbytes // size, bound)
-            bound[name] = value.ptr
-        elif isinstance(kind, Handle):
-            if not isinstance(value, LinearHandle):
-                raise TypeError(f"{op} needs {name}, a prepared linear layer")
-            bound[name] = value.address
-        elif isinstance(kind, Size) and name not in bound and kind.default is not None:
-            bound[name] = kind.default
-    missing = [n for n, k in fields.items() if n not in bound]
-    if missing:
-        raise TypeError(f"{op} needs {', '.join(missing)}")
-    return bound
+                raise TypeError(f"{self.op} needs {name}")
+            raise TypeError(f"{self.op}.{name} wants a buffer, not {type(value).__name__}")
+        if len(value.shape) != len(kind.shape):
+            raise TypeError(f"{self.op}.{name} has shape {value.shape}, wanted {kind.shape}")
+        for dimension, size in zip(kind.shape, value.shape, strict=True):
+            expected = (
+                dimension if isinstance(dimension, int) else bound.setdefault(dimension, size)
+            )
+            if expected != size:
+                self._contradicts(name, dimension, size, expected)
+        if isinstance(kind.dtype, str):
+            number = int(value.dtype)
+            expected = bound.setdefault(kind.dtype, number)
+            if expected != number:
+                self._contradicts(name, kind.dtype, number, expected)
+        elif kind.dtype is not value.dtype:
+            wanted = kind.dtype.name
+            raise TypeError(f"{self.op}.{name} is {value.dtype.name}, wanted {wanted}")
+        return value.ptr
 
+    def _records(
+        self, name: str, kind: Records, value: Value, bound: dict[str, int | float]
+    ) -> int:
+        if not isinstance(value, Buffer):
+            raise TypeError(f"{self.op} needs {name}")
+        size = ctypes.sizeof(kind.record)
+        count, rest = divmod(value.nbytes, size)
+        if rest:
+            raise TypeError(f"{self.op}.{name} does not hold whole {kind.record.__name__}")
+        expected = bound.setdefault(kind.count, count)
+        if expected != count:
+            self._contradicts(name, kind.count, count, expected)
+        return value.ptr
 
-def _unify_shape(where: str, kind: Tensor, value: Buffer, bound: dict[str, int | float]) -> None:
-    if len(value.shape) != len(kind.shape):
-        raise TypeError(f"{where} has shape {value.shape}, wanted {kind.shape}")
-    for dimension, size in zip(kind.shape, value.shape, strict=True):
-        _unify(where, dimension, size, bound)
-    if isinstance(kind.dtype, str):
-        _unify(where, kind.dtype, int(value.dtype), bound)
-    elif kind.dtype != value.dtype:
-        raise TypeError(f"{where} is {value.dtype.name}, wanted {kind.dtype.name}")
-
-
-def _unify(where: str, name: str | int, size: int, bound: dict[str, int | float]) -> None:
-    expected = bound.setdefault(name, size) if isinstance(name, str) else name
-    if expected != size:
-        raise TypeError(f"{where}: {name} is {size} here, {expected} elsewhere")
+    def _contradicts(
+        self, name: str, dimension: str | int, size: int, expected: int | float
+    ) -> NoReturn:
+        raise TypeError(f"{self.op}.{name}: {dimension} is {size} here, {expected} elsewhere")
 
 
 def _snake(name: str) -> str:

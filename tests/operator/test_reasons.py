@@ -6,7 +6,7 @@ import pytest
 from flatwake_service.manifest import Reason
 
 ROOT = Path(__file__).parents[2]
-LIST = ROOT / "service/flatwake_service/manifest/status.py"
+LIST = ROOT / "service/flatwake_service/manifest/reasons.py"
 FOLDERS = ("operator/flatwake_operator", "service/flatwake_service")
 TEXT = "".join(
     path.read_text() for f in FOLDERS for path in (ROOT / f).rglob("*.py") if path != LIST

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from flatwake_service.manifest import bounds
-from flatwake_service.manifest.scalars import seconds, whole_bytes
+from flatwake_service.manifest.units import seconds, whole_bytes
 
 
 def duration(text: Any) -> float:

@@ -214,44 +214,23 @@ def _serve(
 ) -> int:
     import asyncio
 
-    import msgspec
     import uvloop
 
-    from flatwake_service.cli import backends
-    from flatwake_service.engine.client import EngineClient
-    from flatwake_service.http import server
-    from flatwake_service.http.language import Language, load_language
-    from flatwake_service.http.service import Service
+    from flatwake_service.cli import start
+    from flatwake_service.http import listener
+    from flatwake_service.http.log import Log
 
-    listener = server.bind(settings.host, settings.port)
-    endpoint = server.endpoint(listener)
-    service = Service(settings)
-    service.log("listening", endpoint=endpoint, model=settings.served_name)
-    model = Path(config.model)
-
-    def load() -> Language:
-        return load_language(model, settings.chat_template)
-
-    async def start(language: Language) -> EngineClient:
-        name = backend
-        if backend == "auto":
-            name, reason = await asyncio.to_thread(backends.choose)
-            service.log("backend", backend=name, reason=reason)
-        complete = msgspec.structs.replace(
-            config,
-            backend=name,
-            vocabulary=language.tokenizer.size,
-        )
-        return await EngineClient.start(
-            complete, step_timeout=step_timeout, start_timeout=startup_timeout
-        )
+    bound = listener.bind(settings.host, settings.port)
+    endpoint = listener.endpoint(bound)
+    log = Log(settings.log_format)
+    log("listening", endpoint=endpoint, model=settings.served_name)
 
     def ready(served: Service) -> None:
         engine = served.engine
         assert engine is not None
         assert engine.started is not None
         started = engine.started
-        service.log(
+        log(
             "serving",
             endpoint=endpoint,
             model=settings.served_name,
@@ -263,8 +242,18 @@ def _serve(
         if on_ready is not None:
             on_ready(served, endpoint)
 
+    served = start.serve(
+        settings,
+        config,
+        backend,
+        bound,
+        log,
+        step_timeout=step_timeout,
+        start_timeout=startup_timeout,
+        on_ready=ready,
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(server.run(service, listener, load, start, on_ready=ready))
+        return runner.run(served)
 
 
 def _name(model: Path) -> str:

@@ -12,7 +12,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 
 import uvloop
@@ -23,7 +23,7 @@ from flatwake_service.engine.client import EngineClient
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.messages import Device, TokenLogprobs
 from flatwake_service.engine.sequence import Sequence as Running
-from flatwake_service.http import server
+from flatwake_service.http import listener, server
 from flatwake_service.http.language import Language, load_language
 from flatwake_service.http.service import Service
 from flatwake_service.http.settings import Settings
@@ -97,15 +97,18 @@ def serve(model: Path, port: int, trace_stamps: bool) -> int:
     """A server over a paced engine until a signal drains it; its exit code."""
     settings = Settings("stand-in", str(model), port=port, trace_stamps=trace_stamps)
 
-    async def start(language: Language) -> EngineClient:
-        size = language.tokenizer.size
+    async def start(language: Awaitable[Language]) -> EngineClient:
+        size = (await language).tokenizer.size
         config = EngineConfig(model=str(model), backend="reference", vocabulary=size)
         return await EngineClient.start(config, command=COMMAND)
 
-    listener = server.bind("127.0.0.1", port)
-    service = Service(settings)
+    async def run() -> int:
+        language = asyncio.create_task(asyncio.to_thread(load_language, model, None))
+        return await server.run(Service(settings), bound, language, start(language))
+
+    bound = listener.bind("127.0.0.1", port)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(server.run(service, listener, lambda: load_language(model, None), start))
+        return runner.run(run())
 
 
 def main() -> int:

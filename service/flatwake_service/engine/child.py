@@ -19,7 +19,7 @@ from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.heartbeat import Heartbeat
 from flatwake_service.engine.messages import Failed
 from flatwake_service.engine.oom import oom_kills
-from flatwake_service.manifest.status import Reason
+from flatwake_service.manifest.reasons import Reason
 
 _SOCKET_PATH_BYTES = 99
 _RUN = Path("/run/flatwake")

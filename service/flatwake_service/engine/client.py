@@ -29,10 +29,11 @@ from flatwake_service.engine.messages import (
     Submit,
     Tokens,
     Up,
+    Vocabulary,
 )
 from flatwake_service.engine.watch import WATCH_SECONDS, Watch
 from flatwake_service.errors import FlatwakeError
-from flatwake_service.manifest.status import Reason
+from flatwake_service.manifest.reasons import Reason
 
 _EXIT_SECONDS = 0.5
 """How long after its socket closed a child may take to exit, before it is killed."""
@@ -85,6 +86,7 @@ class EngineClient:
         self._sinks: dict[int, Sink] = {}
         self._ready = asyncio.Event()
         self._closing = False
+        self._vocabulary: Vocabulary | None = None
         self._disconnected = asyncio.Event()
         self._transport: asyncio.WriteTransport | None = None
         self._child: Child | None = None
@@ -154,6 +156,11 @@ class EngineClient:
             why = self._why()
             asyncio.get_running_loop().call_soon(sink.failed, why.reason, why.message)
 
+    def tell_vocabulary(self, size: int) -> None:
+        """How many ids the tokenizer knows, once, if `config.vocabulary_follows`."""
+        self._vocabulary = Vocabulary(size)
+        self._send(self._vocabulary)
+
     def cancel(self, sequence: int) -> None:
         """Forgets a sequence; its sink isn't called again. Unknown and ended ones are ignored."""
         if self._sinks.pop(sequence, None) is not None:
@@ -184,6 +191,8 @@ class EngineClient:
         self._transport = transport
         if self._child is not None:
             self._child.stop_listening()
+        if self._vocabulary is not None:
+            self._send(self._vocabulary)
         if self._closing:
             self._send(Shutdown())
 

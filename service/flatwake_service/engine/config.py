@@ -11,7 +11,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What `flatwake serve` decides and the engine child obeys. Seconds and bytes.
 
     `socket` and `heartbeat` are the client's to fill in. `vocabulary` is the number of ids that the
-    tokenizer knows: a head's padding beyond them is never sampled.
+    tokenizer knows: a head's padding beyond them is never sampled. With `vocabulary_follows` a
+    message brings it, so that the weights load while the tokenizer is read.
 
     `hold` names a test's pipe: the engine waits on it before it reads step `hold_step`'s ids.
     """
@@ -25,6 +26,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_sequences: int = 8
     context_length: int | None = None
     vocabulary: int | None = None
+    vocabulary_follows: bool = False
     prefill_tokens: int = 512
     kv_memory_fraction: float | None = None
     kv_dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"

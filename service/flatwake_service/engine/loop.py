@@ -19,6 +19,7 @@ from flatwake_service.engine.messages import (
     Stats,
     Submit,
     Tokens,
+    Vocabulary,
 )
 from flatwake_service.engine.scheduler import Scheduler
 from flatwake_service.engine.tally import Tally
@@ -86,8 +87,8 @@ class Loop:
                     self._report([ended], [])
             case Cancel():
                 self._scheduler.cancel(message.sequence)
-            case Drain():
-                pass  # Everything submitted is finished anyway.
+            case Drain() | Vocabulary():
+                pass  # Everything submitted is finished anyway; the vocabulary was a start's.
             case Shutdown():
                 return False
         return True

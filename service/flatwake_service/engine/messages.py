@@ -72,6 +72,12 @@ class Shutdown(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """End now; the process exits 0."""
 
 
+class Vocabulary(msgspec.Struct, tag=4, array_like=True, frozen=True):
+    """The number of ids that the tokenizer knows, for an engine that was told it follows."""
+
+    size: int
+
+
 # Up: engine to API process.
 
 
@@ -185,7 +191,7 @@ class Failed(msgspec.Struct, tag=4, array_like=True, frozen=True):
     message: str
 
 
-Down = Submit | Cancel | Drain | Shutdown
+Down = Submit | Cancel | Drain | Shutdown | Vocabulary
 Up = Loading | Started | Tokens | Stats | Failed
 
 _encoder = msgspec.msgpack.Encoder()

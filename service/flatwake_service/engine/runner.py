@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from flatwake_kernels.backend import Activations, Backend
 from flatwake_kernels.backends import open_backend
@@ -235,8 +236,15 @@ class Runner:
         return total
 
 
-def open_runner(config: EngineConfig, progress: Progress, heartbeat: int = 0) -> Runner:
+def open_runner(
+    config: EngineConfig,
+    progress: Progress,
+    heartbeat: int = 0,
+    vocabulary: Callable[[], int] | None = None,
+) -> Runner:
     """Load the configured model on its backend, size the pool, record and warm every plan.
+
+    `vocabulary` is asked for `config.vocabulary` once the weights are there.
 
     Raises:
         BackendUnavailable: the backend cannot serve here.
@@ -256,6 +264,8 @@ def open_runner(config: EngineConfig, progress: Progress, heartbeat: int = 0) ->
         checkpoint, backend, activations, lambda done, all_: progress("loading", done, all_)
     )
     decoder = build_decoder(loader, dtype)
+    if vocabulary is not None:
+        config = msgspec.structs.replace(config, vocabulary=vocabulary())
     runner = Runner(backend, decoder, config, kv_dtype)
     runner.warm(progress)
     return runner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatwake_service.engine.heartbeat import IDLE_SECONDS, Heartbeat
 from flatwake_service.engine.messages import Failed, Loading
-from flatwake_service.manifest.status import Reason
+from flatwake_service.manifest.reasons import Reason
 
 WATCH_SECONDS = 0.25
 """Time between two looks."""

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from flatwake_kernels.backend import BackendUnavailable, KernelError, MemoryShort, Unsupported
 from flatwake_kernels.ops import BLOCK_TOKENS
@@ -22,13 +23,14 @@ from flatwake_kernels.ops import BLOCK_TOKENS
 from flatwake_service.engine import config as configuration
 from flatwake_service.engine.channel import Channel, Disconnected
 from flatwake_service.engine.config import EngineConfig
-from flatwake_service.engine.heartbeat import Heartbeat
+from flatwake_service.engine.heartbeat import IDLE_SECONDS, Heartbeat
 from flatwake_service.engine.interface import StepRunner
 from flatwake_service.engine.log import configure_log
 from flatwake_service.engine.loop import Loop
-from flatwake_service.engine.messages import Failed, Loading, Started
+from flatwake_service.engine.messages import Failed, Loading, Shutdown, Started, Vocabulary
 from flatwake_service.engine.scheduler import Scheduler
 from flatwake_service.errors import FlatwakeError
+from flatwake_service.manifest.reasons import Reason
 
 Progress = Callable[[str, int, int], None]
 OpenRunner = Callable[[EngineConfig, Progress, int], StepRunner]
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None, open_runner: OpenRunner | None 
         log.info("no API process: %s", gone)
         return 0
     try:
-        _serve(config, channel, open_runner or _open_runner())
+        _serve(config, channel, open_runner or _open_runner(config, channel))
     except Disconnected as gone:
         log.info("the API process is gone: %s", gone)
     except Exception as error:  # noqa: BLE001  Whatever it is, the API process must hear of it.
@@ -133,12 +135,28 @@ class _Progress:
         self._channel.send(Loading("warming" if phase == "warming" else "loading", done, total))
 
 
-def _open_runner() -> OpenRunner:
+def _open_runner(config: EngineConfig, channel: Channel) -> OpenRunner:
     # Imported late: it loads numpy, the kernels' library and the models' code, and what goes wrong
     # there can be reported only once the channel is open.
     from flatwake_service.engine.runner import open_runner
 
-    return open_runner
+    if not config.vocabulary_follows:
+        return open_runner
+    return partial(open_runner, vocabulary=lambda: _await_vocabulary(channel))
+
+
+def _await_vocabulary(channel: Channel) -> int:
+    """
+    Raises:
+        Disconnected: the API process ends before it has read its tokenizer.
+    """
+    while True:
+        for message in channel.receive(IDLE_SECONDS):
+            match message:
+                case Vocabulary(size=size):
+                    return size
+                case Shutdown():
+                    raise Disconnected("it ended before it had read the tokenizer")
 
 
 def _end_with_parent() -> None:
@@ -170,9 +188,6 @@ def _report_failure(channel: Channel, error: Exception) -> None:
 
 def failure_reason(error: Exception) -> str:
     """The word of the manifest's closed list for what ended the engine."""
-    # The manifest brings pydantic along, 13 MB that a healthy engine needs for nothing.
-    from flatwake_service.manifest.status import Reason
-
     match error:
         case FlatwakeError() if error.reason in set(Reason):
             return error.reason

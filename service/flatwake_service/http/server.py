@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from flatwake_service.errors import FlatwakeError, PortInUse
+from flatwake_service.errors import FlatwakeError
 from flatwake_service.http import app
 from flatwake_service.http.drain import Drain
 from flatwake_service.http.engine import Engine, EngineEnded
@@ -37,58 +37,27 @@ TELL = 5.0
 
 TERMINATION_LOG = Path("/dev/termination-log")
 
-Load = Callable[[], Language]
-Start = Callable[[Language], Awaitable[Engine]]
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises PortInUse, for whatever reason it can't be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        if family == socket.AF_INET6:
-            # `::` means both families, as it does everywhere else.
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind((host, port))
-        listener.listen(2048)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise PortInUse(
-            f"can't listen on {host} port {port}: {text.lower()}",
-            cure="give another port with --port, or end what listens there",
-        ) from error
-    return listener
-
-
-def endpoint(listener: socket.socket) -> str:
-    """The base URL that a client on this machine uses."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
-    return f"http://{f'[{host}]' if host.count(':') > 1 and '[' not in host else host}:{port}/v1"
-
 
 async def run(
     service: Service,
     listener: socket.socket,
-    load: Load,
-    start: Start,
+    language: Awaitable[Language],
+    engine: Awaitable[Engine],
     *,
     on_ready: Callable[[Service], None] | None = None,
     termination_log: Path = TERMINATION_LOG,
 ) -> int:
     """Serves until a signal or the engine ends it; the process's exit code.
 
-    `load` reads tokenizer and template (in a thread), `start` spawns the engine; `/status` answers
-    meanwhile.
+    `language` reads tokenizer and template, `engine` spawns the engine: both may have begun.
+    `/status` answers meanwhile.
     """
     server = _uvicorn(service)
     drain = Drain(service, server)
     refresh = asyncio.create_task(service.keys.refresh(lambda: _keys_changed(service)))
     with _signals(drain):
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        work = asyncio.create_task(_work(service, load, start, drain, on_ready))
+        work = asyncio.create_task(_work(service, language, engine, drain, on_ready))
         try:
             await work
         except (FlatwakeError, OSError) as error:
@@ -111,19 +80,19 @@ async def run(
 
 async def _work(
     service: Service,
-    load: Load,
-    start: Start,
+    language: Awaitable[Language],
+    engine: Awaitable[Engine],
     drain: Drain,
     on_ready: Callable[[Service], None] | None,
 ) -> None:
     """From nothing to the reason to end, which is raised or put down unless it is a signal."""
     began = time.monotonic()
-    loading = asyncio.ensure_future(_load(service, load, start))
+    loading = asyncio.ensure_future(_load(service, language, engine))
     if await _first(loading, drain.asked.wait()) is not loading:
         loading.cancel()
         await asyncio.wait({loading})
         return
-    engine = await loading
+    served = await loading
     # What the start left behind lives as long as the process; what comes now is collected soon.
     gc.collect()
     gc.freeze()
@@ -132,12 +101,12 @@ async def _work(
         service.log("context reduced", level="warning", message=reduced)
     if on_ready is not None:
         on_ready(service)
-    ended = asyncio.ensure_future(engine.ended.wait())
+    ended = asyncio.ensure_future(served.ended.wait())
     if await _first(ended, drain.asked.wait()) is not ended:
         draining = asyncio.ensure_future(drain.run())
         if await _first(ended, draining) is not ended:
             return
-    failure = engine.failure
+    failure = served.failure
     service.failure = (
         (failure.reason, failure.message)
         if failure is not None
@@ -158,17 +127,19 @@ async def _first(
     return wanted
 
 
-async def _load(service: Service, load: Load, start: Start) -> Engine:
-    language = await asyncio.to_thread(load)
-    engine = service.engine = await start(language)
-    service.log("engine started", pid=engine.pid)
-    telling = asyncio.create_task(_tell(service, engine))
+async def _load(
+    service: Service, language: Awaitable[Language], engine: Awaitable[Engine]
+) -> Engine:
+    loading = service.engine = await engine
+    service.log("engine started", pid=loading.pid)
+    telling = asyncio.create_task(_tell(service, loading))
     try:
-        await engine.ready()
+        spoken = await language
+        await loading.ready()
     finally:
         telling.cancel()
-    service.language = language
-    return engine
+    service.language = spoken
+    return loading
 
 
 async def _tell(service: Service, engine: Engine) -> None:

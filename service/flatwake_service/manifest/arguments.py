@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from flatwake_service.manifest import defaults
 from flatwake_service.manifest.choices import Backend, Graphs, KvDtype
-from flatwake_service.manifest.scalars import nanoseconds, quantity
 from flatwake_service.manifest.sources import Scheme, parse_source
 from flatwake_service.manifest.spec import InferenceServer
+from flatwake_service.manifest.units import nanoseconds, quantity
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from pydantic import Field
 from flatwake_service.manifest import bounds, defaults
 from flatwake_service.manifest.choices import Graphs, KvDtype
 from flatwake_service.manifest.part import Part, Rule
-from flatwake_service.manifest.scalars import Duration, Quantity, quantity, seconds
+from flatwake_service.manifest.scalars import Duration, Quantity
+from flatwake_service.manifest.units import quantity, seconds
 
 
 class KvCache(Part):

@@ -8,8 +8,9 @@ from flatwake_service.manifest import defaults
 from flatwake_service.manifest.choices import AccessMode
 from flatwake_service.manifest.names import KeyReference, ModelName, ObjectName
 from flatwake_service.manifest.part import Part, Rule
-from flatwake_service.manifest.scalars import Quantity, quantity
+from flatwake_service.manifest.scalars import Quantity
 from flatwake_service.manifest.sources import SOURCE_PATTERN, parse_source
+from flatwake_service.manifest.units import quantity
 
 
 def _source(text: str) -> str:

@@ -22,9 +22,10 @@ from flatwake_service.manifest.resource import (
     InferenceServerStatus,
     Metadata,
 )
-from flatwake_service.manifest.scalars import Duration, seconds
+from flatwake_service.manifest.scalars import Duration
 from flatwake_service.manifest.scaling import Autoscaling, Rollout
 from flatwake_service.manifest.template import Template
+from flatwake_service.manifest.units import seconds
 
 API_VERSION = "flatwake.dev/v1alpha1"
 KIND = "InferenceServer"

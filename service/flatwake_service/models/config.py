@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from flatwake_service.errors import CheckpointError, UnsupportedModel
 from flatwake_service.models.rope import Rope, frequencies, scaled
-from flatwake_service.weights import Checkpoint, dequantize
+from flatwake_service.weights import Checkpoint
+from flatwake_service.weights.dequantize import dequantize
 
 Config = TypeVar("Config")
 

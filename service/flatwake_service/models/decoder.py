@@ -47,14 +47,16 @@ class Decoder(ABC):
         untied = embedding.bytes if head.weight is not embedding else 0
         self.step_bytes = loader.linear_bytes - untied
         self.file_bytes = loader.checkpoint.nbytes
-        self._loader = loader
+        self._backend = loader.backend
         self._embedding = embedding
         self._head = head
 
     def bind(self, cache: Cache, context: int) -> None:
         """Record over this cache from now on; positions stay below `context`."""
         self._cache = cache
-        self._rope = self._loader.upload(self.shape.rope.table(context))
+        table = self.shape.rope.table(context)
+        self._rope = self._backend.allocate(*table.shape, dtype=Dtype.F32)
+        self._rope.write(table)
 
     def decode(self, plan: Plan, rows: Rows, space: Workspace) -> Buffer:
         """One step of each row. Returns the last layer's output, [rows, hidden]."""

@@ -13,8 +13,10 @@ from flatwake_kernels.dtype import Dtype
 from numpy.typing import NDArray
 
 from flatwake_service.errors import UnsupportedModel
-from flatwake_service.weights import Checkpoint, Tensor, dequantize
+from flatwake_service.weights import Checkpoint
+from flatwake_service.weights.dequantize import dequantize
 from flatwake_service.weights.formats import KNOWN, WEIGHTS
+from flatwake_service.weights.tensor import Tensor
 
 
 class Loader:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Final
 
-from gguf.constants import TokenType
 from tokenizers import (
     AddedToken,
     Regex,
@@ -22,6 +22,19 @@ from flatwake_service.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from flatwake_service.text.vocabulary import SPACE, Vocabulary
 
 PREFIX: Final = "tokenizer.ggml."
+
+
+class TokenType(IntEnum):
+    """What a token is, by the file's numbers."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
 _ADDED: Final = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 # Tokens that the file may name, with what chat templates call them.
 _NAMES: Final = {
@@ -42,7 +55,7 @@ ENDS: Final = frozenset(
 def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     """Build the tokenizer that the metadata describe. Raises TokenizerError."""
     tokens = _strings(metadata, "tokens")
-    types = _numbers(metadata, "token_type", len(tokens), int(TokenType.NORMAL))
+    types = _numbers(metadata, "token_type", len(tokens), TokenType.NORMAL)
     kind = str(metadata.get(PREFIX + "model"))
     match kind:
         case "gpt2":
@@ -188,14 +201,13 @@ def _numbers(metadata: Mapping[str, Any], name: str, count: int, default: int) -
     value = metadata.get(PREFIX + name)
     if value is None:
         return [default] * count
-    numbers = value.tolist() if hasattr(value, "tolist") else value
     if (
-        not isinstance(numbers, list)
-        or len(numbers) != count
-        or not all(isinstance(number, int | float) for number in numbers)
+        not isinstance(value, list)
+        or len(value) != count
+        or not all(isinstance(number, (int, float)) for number in value)
     ):
         raise TokenizerError(f"{PREFIX}{name} doesn't have a number for each of {count} tokens")
-    return numbers
+    return value
 
 
 def _flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:

@@ -45,6 +45,11 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 BYTE_OF: Final[dict[str, int]] = _byte_alphabet()
+# Latin-1's bytes by character; what is outside of the alphabet becomes no byte at all.
+_OUTSIDE: Final = "\uffff"
+_LATIN: Final = dict.fromkeys(range(256), _OUTSIDE) | {
+    ord(character): chr(byte) for character, byte in BYTE_OF.items()
+}
 _RAW_BYTES: Final = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
@@ -53,6 +58,6 @@ def spell(token: str, alphabet: Alphabet) -> bytes:
     if alphabet == "spaces":
         return _RAW_BYTES.get(token) or token.replace(SPACE, " ").encode()
     try:
-        return bytes([BYTE_OF[character] for character in token])
-    except KeyError:
+        return token.translate(_LATIN).encode("latin-1")
+    except UnicodeEncodeError:
         return token.encode()

@@ -1,9 +1,8 @@
-"""A model's weights: mapped from its files, never copied.
+"""A model's weights: mapped from its files, never copied. `dequantize` has them in float32.
 
 checkpoint = open_checkpoint(Path("model.gguf"))   # or a Hugging Face folder
 checkpoint.architecture, checkpoint.config, checkpoint.nbytes
 tensor = checkpoint["blk.0.attn_q.weight"]         # shape, format, data, bytes
-dequantize(tensor)                                 # float32
 """
 
 from __future__ import annotations
@@ -12,24 +11,18 @@ from pathlib import Path
 
 from flatwake_service.errors import CheckpointError, ModelMissing
 from flatwake_service.weights.checkpoint import Checkpoint
-from flatwake_service.weights.dequantize import dequantize, dequantize_data, widen
 from flatwake_service.weights.formats import FLOATS, QUANTIZED, Format, block_shape, row_bytes
 from flatwake_service.weights.gguf import read_gguf
 from flatwake_service.weights.safetensors import read_safetensors
-from flatwake_service.weights.tensor import Tensor
 
 __all__ = [
     "FLOATS",
     "QUANTIZED",
     "Checkpoint",
     "Format",
-    "Tensor",
     "block_shape",
-    "dequantize",
-    "dequantize_data",
     "open_checkpoint",
     "row_bytes",
-    "widen",
 ]
 
 

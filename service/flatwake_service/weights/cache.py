@@ -22,7 +22,7 @@ from typing import Final
 
 from flatwake_service.errors import NoProgress
 from flatwake_service.manifest.sources import Source, source_label
-from flatwake_service.weights.download import disk_error
+from flatwake_service.weights.volume import disk_error
 
 RECORD: Final = ".flatwake.json"
 

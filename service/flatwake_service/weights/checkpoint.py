@@ -7,21 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from flatwake_service.errors import CheckpointError, UnsupportedModel
 from flatwake_service.weights.files import MappedFile
-from flatwake_service.weights.formats import (
-    KNOWN,
-    SUPPORTED,
-    WEIGHTS,
-    Format,
-    block_shape,
-    storage,
-)
-from flatwake_service.weights.tensor import Tensor
+from flatwake_service.weights.formats import KNOWN, SUPPORTED, WEIGHTS, Format
+
+if TYPE_CHECKING:
+    from flatwake_service.weights.tensor import Tensor
 
 Kind = Literal["gguf", "safetensors"]
 
@@ -39,7 +32,7 @@ class Entry:
     nbytes: int
 
 
-class Checkpoint(Mapping[str, Tensor]):
+class Checkpoint(Mapping[str, "Tensor"]):
     """A model's tensors by name, memory-mapped, with its configuration.
 
     - `kind`: "gguf" or "safetensors".
@@ -91,16 +84,11 @@ class Checkpoint(Mapping[str, Tensor]):
                 cure=f"take a file whose tensors are of {KNOWN}",
             )
         assert entry.format is not None
-        data = entry.file.data[entry.offset : entry.offset + entry.nbytes]
-        weights, size = block_shape(entry.format)
-        dtype = storage(entry.format)
-        shape = entry.shape
-        if weights > 1:
-            shape = (*shape[:-1], shape[-1] // weights * size)
-        # A safetensors file may leave its data unaligned; that tensor alone is copied.
-        typed = np.require(data.view(dtype).reshape(shape), requirements="A")
-        typed.flags.writeable = False
-        return Tensor(entry.name, entry.shape, entry.format, typed)
+        # numpy is an engine's to import: an API process reads headers alone.
+        from flatwake_service.weights.tensor import read_tensor
+
+        stored = entry.file.bytes[entry.offset : entry.offset + entry.nbytes]
+        return read_tensor(entry.name, entry.shape, entry.format, stored)
 
     def require(self, name: str) -> Tensor:
         """The tensor of this name; a missing one is the checkpoint's fault, and says so."""

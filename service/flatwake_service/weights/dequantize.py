@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gguf.quants import dequantize as dequantize_blocks
 from numpy.typing import NDArray
 
 from flatwake_service.errors import UnsupportedModel
@@ -44,6 +43,12 @@ def dequantize_data(data: NDArray[Any], format: Format, name: str = "data") -> N
         return data.astype(np.float32)
     if format not in QUANTIZED:
         raise UnsupportedModel(f"{name} is stored as {format.name}", cure=f"formats known: {KNOWN}")
+    # Only a table that isn't prepared by a backend is decoded here, which most models lack.
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import dequantize as dequantize_blocks
+
     with np.errstate(all="ignore"):  # scales that are Inf or NaN give what IEEE says
-        result: NDArray[np.float32] = dequantize_blocks(np.ascontiguousarray(data), format)
+        result: NDArray[np.float32] = dequantize_blocks(
+            np.ascontiguousarray(data), GGMLQuantizationType(int(format))
+        )
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import random
 import re
@@ -18,8 +17,6 @@ from typing import BinaryIO, Final
 import httpx
 
 from flatwake_service.errors import (
-    CacheFull,
-    CacheUnwritable,
     DigestMismatch,
     FetchError,
     NoProgress,
@@ -27,6 +24,7 @@ from flatwake_service.errors import (
     SourceNotFound,
 )
 from flatwake_service.weights.partial import Partial
+from flatwake_service.weights.volume import disk_error
 
 READ_TIMEOUT: Final = 30.0
 """Seconds of silence after which a connection is given up for a new one."""
@@ -300,15 +298,6 @@ def _retry_after(response: httpx.Response) -> float | None:
         return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return None
-
-
-def disk_error(error: OSError, path: Path) -> FetchError:
-    """An error of the cache's volume as the typed one."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CacheFull(
-            f"no room is left for {path}", cure="free some, or give the cache a larger volume"
-        )
-    return CacheUnwritable(f"{path}: {error.strerror or error}")
 
 
 def _said(error: Exception) -> str:

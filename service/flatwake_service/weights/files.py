@@ -5,14 +5,11 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flatwake_service.errors import CheckpointError, ModelMissing
 
 
 class MappedFile:
-    """A whole file as read-only bytes. It stays mapped as long as an array views it."""
+    """A whole file as read-only bytes. It stays mapped as long as something views it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,8 +21,7 @@ class MappedFile:
             raise ModelMissing(f"there is no {path}", cure="fetch the model") from error
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror or error}") from error
-        self.data: NDArray[np.uint8] = np.frombuffer(mapped, dtype=np.uint8)
-        self.data.flags.writeable = False
+        self.bytes = memoryview(mapped)
 
 
 def check_extents(path: Path, extents: list[tuple[int, int, str]], start: int, size: int) -> None:

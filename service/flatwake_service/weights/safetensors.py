@@ -140,14 +140,14 @@ def _index(path: Path) -> dict[str, list[str] | None]:
 def _read_file(path: Path) -> tuple[dict[str, Entry], dict[str, Any]]:
     """A file's entries by name, and its `__metadata__`."""
     file = MappedFile(path)
-    length = int.from_bytes(file.data[:8].tobytes(), "little")
+    length = int.from_bytes(file.bytes[:8], "little")
     if file.size < 8 or length > file.size - 8 or length > MAX_HEADER:
         raise CheckpointError(
             f"{path} is damaged: its header claims {length} bytes, the file has {file.size}",
             cure="fetch it again",
         )
     start = 8 + length
-    header = _parse(path, file.data[8:start].tobytes())
+    header = _parse(path, bytes(file.bytes[8:start]))
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise CheckpointError(f"{path} is damaged: __metadata__ is no object")

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flatwake_service.weights.formats import Format
+from flatwake_service.weights.formats import Format, block_shape
+
+_STORAGE: Final[dict[Format, np.dtype[Any]]] = {
+    Format.F32: np.dtype("<f4"),
+    Format.F16: np.dtype("<f2"),
+    Format.BF16: np.dtype("<u2"),  # numpy has no bfloat16: the bits, see `dequantize`
+    Format.F64: np.dtype("<f8"),
+    Format.I8: np.dtype("i1"),
+    Format.I16: np.dtype("<i2"),
+    Format.I32: np.dtype("<i4"),
+    Format.I64: np.dtype("<i8"),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,3 +59,19 @@ class Tensor:
     def bytes(self) -> NDArray[np.uint8]:
         """The stored bytes, (rows, row_bytes), without a copy."""
         return self.data.reshape(self.rows, -1).view(np.uint8)
+
+
+def read_tensor(name: str, shape: tuple[int, ...], format: Format, stored: memoryview) -> Tensor:  # noqa: A002
+    """The tensor that a file's bytes are, without a copy where they are aligned."""
+    weights, size = block_shape(format)
+    data = np.frombuffer(stored, np.uint8).view(storage(format))
+    stored_shape = (*shape[:-1], shape[-1] // weights * size) if weights > 1 else shape
+    # A safetensors file may leave its data unaligned; that tensor alone is copied.
+    typed = np.require(data.reshape(stored_shape), requirements="A")
+    typed.flags.writeable = False
+    return Tensor(name, shape, format, typed)
+
+
+def storage(format: Format) -> np.dtype[Any]:  # noqa: A002 (the field's own word)
+    """The numpy dtype that a tensor's data has: uint8 for block formats, uint16 for BF16."""
+    return _STORAGE.get(format, np.dtype("u1"))

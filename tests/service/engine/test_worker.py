@@ -76,12 +76,3 @@ class Newer(FlatwakeError):
 )
 def test_a_failures_reason_is_of_the_closed_list(error: Exception, reason: str) -> None:
     assert failure_reason(error) == reason
-
-
-def test_the_engine_imports_neither_torch_nor_pydantic() -> None:
-    code = (
-        "import flatwake_service.engine.worker, sys;"
-        "print(sorted({'torch', 'pydantic', 'asyncio', 'fastapi'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

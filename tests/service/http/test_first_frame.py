@@ -10,6 +10,7 @@ from pathlib import Path
 import uvloop
 from flatwake_service.engine.client import EngineClient
 from flatwake_service.engine.config import EngineConfig
+from flatwake_service.http import listener as sockets
 from flatwake_service.http import server
 from flatwake_service.http.language import load_language
 from flatwake_service.http.service import Service
@@ -49,7 +50,7 @@ def test_the_first_token_does_not_wait_for_the_second_step(tmp_path: Path) -> No
         engine = await EngineClient.start(config)
         service = Service(Settings(served_name="tiny", source="test", port=0))
         service.engine, service.language = engine, load_language(model, None)
-        listener = server.bind("127.0.0.1", 0)
+        listener = sockets.bind("127.0.0.1", 0)
         web = server._uvicorn(service)
         serving = asyncio.create_task(web.serve(sockets=[listener]))
         try:

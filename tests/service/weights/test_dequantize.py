@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 from flatwake_kernels.dtype import narrow_bf16
 from flatwake_service.errors import UnsupportedModel
-from flatwake_service.weights import (
-    QUANTIZED,
-    Format,
-    block_shape,
-    dequantize_data,
-    widen,
-)
+from flatwake_service.weights import QUANTIZED, Format, block_shape
+from flatwake_service.weights.dequantize import dequantize_data, widen
 from gguf_files import quantize, random_blocks
 
 

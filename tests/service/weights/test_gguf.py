@@ -10,8 +10,10 @@ import gguf
 import numpy as np
 import pytest
 from flatwake_service.errors import CheckpointError, UnsupportedModel
-from flatwake_service.weights import QUANTIZED, Format, dequantize, open_checkpoint, row_bytes
-from flatwake_service.weights.gguf import read_gguf
+from flatwake_service.text.gguf_vocabulary import TokenType
+from flatwake_service.weights import QUANTIZED, Format, block_shape, open_checkpoint, row_bytes
+from flatwake_service.weights.dequantize import dequantize
+from flatwake_service.weights.gguf import Kind, read_gguf
 from gguf_files import (
     ARCHITECTURE,
     quantize,
@@ -64,7 +66,7 @@ def test_metadata_comes_whole_and_the_architecture_s_part_by_plain_keys(sound: P
     assert (checkpoint.kind, checkpoint.architecture) == ("gguf", "llama")
     assert checkpoint.config == {"block_count": 2, "rope.freq_base": 1e4}
     assert checkpoint.metadata["tokenizer.ggml.tokens"] == ["a", "ü"]
-    assert checkpoint.metadata["tokenizer.ggml.scores"].tolist() == [0.5, -1.0]
+    assert checkpoint.metadata["tokenizer.ggml.scores"] == [0.5, -1.0]
     assert checkpoint.metadata["tokenizer.ggml.add_bos_token"] is False
 
 
@@ -192,3 +194,11 @@ def test_random_damage_is_either_refused_or_harmless(
             assert checkpoint[name].nbytes <= len(data)
         except UnsupportedModel:
             continue
+
+
+def test_formats_and_types_are_the_librarys() -> None:
+    for theirs in gguf.GGMLQuantizationType:
+        ours = Format(int(theirs))
+        assert (ours.name, block_shape(ours)) == (theirs.name, gguf.GGML_QUANT_SIZES[theirs])
+    assert [(k.name, int(k)) for k in Kind] == [(k.name, int(k)) for k in gguf.GGUFValueType]
+    assert {t.name: int(t) for t in TokenType} == {t.name: int(t) for t in gguf.TokenType}

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from flatwake_kernels.dtype import narrow_bf16
 from flatwake_service.errors import CheckpointError, UnsupportedModel
-from flatwake_service.weights import Format, dequantize, open_checkpoint
+from flatwake_service.weights import Format, open_checkpoint
+from flatwake_service.weights.dequantize import dequantize
 from flatwake_service.weights.safetensors import read_safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st

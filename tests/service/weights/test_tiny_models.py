@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flatwake_service.text import load_template, load_tokenizer
-from flatwake_service.weights import Format, dequantize, open_checkpoint
+from flatwake_service.weights import Format, open_checkpoint
+from flatwake_service.weights.dequantize import dequantize
 from tiny_gguf import QUANTS, _interleave, _rename, write_tiny_gguf
 from tiny_models import TINY, write_tiny
 

@@ -19,8 +19,8 @@ import uvloop
 from fake_engine import FakeEngine
 from fake_text import language
 from flatwake_service.engine.messages import Failed, Loading
+from flatwake_service.http import listener as sockets
 from flatwake_service.http import server
-from flatwake_service.http.language import Language
 from flatwake_service.http.service import Service
 from flatwake_service.http.settings import Settings
 
@@ -50,7 +50,7 @@ def _serve(given: dict[str, Any], told: Connection) -> int:
     log = Path(given.pop("termination_log", "/nonexistent"))
     settings = Settings(**{"served_name": "fake", "source": "test", "host": "127.0.0.1", **given})
 
-    async def start(_: Language) -> FakeEngine:
+    async def start() -> FakeEngine:
         if raises:
             raise getattr(builtins, raises)("no such thing")
         engine = MortalEngine(pace=pace, loads=False, max_sequences=settings.max_sequences)
@@ -63,15 +63,15 @@ def _serve(given: dict[str, Any], told: Connection) -> int:
             asyncio.get_running_loop().call_later(slow, engine.load)
         return engine
 
-    listener = server.bind(settings.host, settings.port)
-    told.send(server.endpoint(listener))
+    listener = sockets.bind(settings.host, settings.port)
+    told.send(sockets.endpoint(listener))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(
             server.run(
                 Service(settings),
                 listener,
-                language,
-                start,
+                asyncio.to_thread(language),
+                start(),
                 on_ready=lambda service: told.send("ready"),
                 termination_log=log,
             )

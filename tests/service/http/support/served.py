@@ -13,6 +13,7 @@ import httpx
 import uvloop
 from fake_engine import FakeEngine
 from fake_text import language
+from flatwake_service.http import listener as sockets
 from flatwake_service.http import server
 from flatwake_service.http.drain import Drain
 from flatwake_service.http.log import Log
@@ -58,8 +59,8 @@ class Served:
         self.engine = self.service.engine = self._make_engine()
         if self._loaded:
             self.service.language = language()
-        listener = server.bind("127.0.0.1", 0)
-        self.url = server.endpoint(listener).removesuffix("/v1")
+        listener = sockets.bind("127.0.0.1", 0)
+        self.url = sockets.endpoint(listener).removesuffix("/v1")
         web = server._uvicorn(self.service)
         self.drain = Drain(self.service, web)
         serving = asyncio.create_task(web.serve(sockets=[listener]))
