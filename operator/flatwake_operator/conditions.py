@@ -167,8 +167,18 @@ def _accelerator(facts: Facts) -> Condition:
     if unhealthy:
         return condition("False", Reason.DEVICE_UNHEALTHY, unhealthy)
     if not living and facts.desired == 0:
-        return condition("Unknown", Reason.SCALED_TO_ZERO, "no pod is wanted: raise replicas")
+        return condition("Unknown", Reason.SCALED_TO_ZERO, _why_none(facts))
     return condition("Unknown", Reason.STARTING, "no pod has looked at its device yet")
+
+
+def _why_none(facts: Facts) -> str:
+    if facts.autoscaler is None:
+        return "no pod is wanted: raise replicas"
+    name = facts.autoscaler["metadata"]["name"]
+    return (
+        "there is no pod, and an autoscaler never makes the first one: "
+        f"kubectl scale deployment {name} --replicas=1"
+    )
 
 
 def _waits_for(pod: Pod, leaving: Pod) -> str:
@@ -221,7 +231,7 @@ def _model(facts: Facts) -> Condition:
             return condition(status, pod.fault.reason, pod.fault.message)
     if not living:
         if facts.desired == 0:
-            return condition("Unknown", Reason.SCALED_TO_ZERO, "no pod is wanted: raise replicas")
+            return condition("Unknown", Reason.SCALED_TO_ZERO, _why_none(facts))
         return condition("Unknown", Reason.STARTING, "no pod of the present template exists yet")
     behind = [pod for pod in living if not pod.ready]
     if not behind:
@@ -314,7 +324,7 @@ def _ready(facts: Facts, parts: list[Condition]) -> Condition:
     if accepted.status != "True":
         return condition("False", accepted.reason, accepted.message)
     if facts.desired == 0:
-        return condition("False", Reason.SCALED_TO_ZERO, "no pod is wanted: raise replicas")
+        return condition("False", Reason.SCALED_TO_ZERO, _why_none(facts))
     for part in (accelerator, model):
         if part.status != "True":
             return condition("False", part.reason, part.message)

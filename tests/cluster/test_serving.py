@@ -6,6 +6,7 @@ from testcluster.hub import Hub
 from testcluster.kube import Kube
 from testcluster.servers import Server, example
 
+STAGES = ["Starting", "Fetching", "Loading", "Warming", "Serving"]
 COLUMNS = ["NAME", "READY", "MODEL", "PERCENT", "ACCELERATOR", "ENDPOINT", "REASON", "AGE"]
 
 
@@ -16,8 +17,10 @@ def test_one_manifest_serves_through_its_service_and_leaves_nothing(
     before = kube.everything()
     kube.apply(example("smollm2.yaml", hub), namespace=namespace)
 
-    ready = server.wait_for("Ready", timeout_s=180)
-    assert ready["reason"] == "Serving"
+    stages = stages_until_ready(server)
+    print(stages)
+    assert stages[-1] == "Serving"
+    assert stages == sorted(stages, key=STAGES.index), "each stage comes once, in order"
     answer = server.chat()
     assert answer["object"] == "chat.completion"
     assert answer["model"] == "smollm2"
@@ -42,3 +45,17 @@ def test_one_manifest_serves_through_its_service_and_leaves_nothing(
         namespaces=[namespace],
         timeout_s=90,
     )
+
+
+def stages_until_ready(server: Server) -> list[str]:
+    """What `kubectl get` says in REASON while the server starts, each once."""
+    seen: list[str] = []
+
+    def look() -> bool:
+        row = server.row()
+        if row["REASON"] not in ("", *seen[-1:]):
+            seen.append(row["REASON"])
+        return row["READY"] == "True"
+
+    server.kube.until("it serves", look, namespaces=[server.namespace], timeout_s=180)
+    return seen

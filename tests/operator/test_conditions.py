@@ -234,6 +234,17 @@ def test_a_failing_autoscaler_shows() -> None:
     assert said(facts)["Progressing"] == ("True", "AutoscalerFailed")
 
 
+def test_without_a_pod_it_is_said_what_makes_one() -> None:
+    def message(facts: Facts) -> str:
+        return {c.type: c.message for c in conditions.decide(facts)}["Ready"]
+
+    none = replace(SERVING, pods=(), desired=0)
+    assert message(none).endswith("raise replicas")
+    # spec.replicas isn't looked at then, and an autoscaler is off while there is no pod.
+    scaled = replace(none, autoscaler={"metadata": {"name": "chat"}})
+    assert message(scaled).endswith("kubectl scale deployment chat --replicas=1")
+
+
 def test_progress_moves_in_steps_and_names_the_pod_furthest_behind() -> None:
     slow = starting(Phase.FETCHING, bytes_total=1000, bytes_done=377)
     fast = starting(Phase.FETCHING, bytes_total=1000, bytes_done=900)

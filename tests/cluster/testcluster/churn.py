@@ -14,6 +14,8 @@ from testcluster.kube import Kube, KubectlError, Object
 KINDS = "deployments,services,serviceaccounts,poddisruptionbudgets,controllerrevisions"
 CHILDREN = ("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget")
 MOST_REVISIONS = 2
+SETTLED = 30
+"""Changes after which a Deployment that was lost is there again."""
 
 
 def server(name: str) -> Object:
@@ -39,12 +41,27 @@ class Churn:
     names: list[str]
     seed: int
     done: Counter[str] = field(default_factory=Counter)
+    autoscaled: set[str] = field(default_factory=set)
+    began: dict[str, int] = field(default_factory=dict)
+    """By server: how many changes there were when it last lost its Deployment."""
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
     def create(self) -> None:
         self.kube.apply(*map(server, self.names), namespace=self.namespace)
+
+    def fill(self) -> None:
+        """Every server once has every child that it ever may have, and then only its usual ones."""
+        full = {
+            "limits": {"queue": 1},
+            "access": {"from": [{"podSelector": {}}]},
+            "autoscaling": {"maxReplicas": 3},
+        }
+        for more in (full, dict.fromkeys(full)):
+            for name in self.names:
+                self._patch("infs", name, {"spec": more})
+            self.converge(timeout_s=300)
 
     def converge(self, timeout_s: float) -> float:
         """Seconds until each has all of its children and a status that says so."""
@@ -119,17 +136,25 @@ class Churn:
         self._patch("infs", name, {"spec": {"access": {"from": peers}}})
 
     def _scale(self, name: str) -> None:
-        # An autoscaler comes and goes; the number of pods stays none.
-        scaling = self._random.choice([None, {"maxReplicas": 3}])
+        # An autoscaler comes and goes. It leaves a Deployment without pods as it is, while one
+        # that is made under it begins with a pod, and there is no model for any.
+        settled = self.done.total() - self.began.get(name, -SETTLED) >= SETTLED
+        scaling = self._random.choice([None, {"maxReplicas": 3}]) if settled else None
         self._patch("infs", name, {"spec": {"autoscaling": scaling}})
+        (self.autoscaled.add if scaling else self.autoscaled.discard)(name)
 
     def _recreate(self, name: str) -> None:
         words = ["delete", "infs", name, "--timeout=60s"]
         self.kube.kubectl("-n", self.namespace, *words, timeout_s=70)
         self.kube.apply(server(name), namespace=self.namespace)
+        self.autoscaled.discard(name)
+        self.began[name] = self.done.total()
 
     def _lose_a_child(self, name: str) -> None:
-        kind = self._random.choice(["deployment", "service", "pdb"])
+        whole = [] if name in self.autoscaled else ["deployment"]
+        kind = self._random.choice([*whole, "service", "pdb"])
+        if kind == "deployment":
+            self.began[name] = self.done.total()
         self.kube.kubectl("-n", self.namespace, "delete", kind, name, "--ignore-not-found")
 
     def _meddle(self, name: str) -> None:
