@@ -22,29 +22,45 @@ void fetch_block(const KvT* block, int64_t dim) {
     __builtin_prefetch(reinterpret_cast<const char*>(block) + i);
 }
 
+// products[g][p] = q[g] · keys[p] by lanes, whose sums are the scores. V vectors of a head, or, if
+// that is 0, as many as fill dim.
+template <int G, int V, class KvT>
+inline void multiply_keys(const float* q, int64_t dim, int64_t padded, const KvT* keys,
+                          int64_t count, vf (&products)[G][W]) {
+  constexpr bool HELD = V && G * V <= W;  // in registers
+  vf queries[G][HELD ? V : 1];
+  if (HELD)
+    for (int g = 0; g < G; ++g)
+      for (int v = 0; v < V; ++v) queries[g][v] = load(q + g * padded + v * W);
+  for (int64_t p = 0; p < count; ++p, keys += dim) {
+    vf total[G] = {};
+    if constexpr (V > 0) {
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) {
+        const vf k = load(keys + v * W);
+        for (int g = 0; g < G; ++g)
+          total[g] = fma(HELD ? queries[g][v] : load(q + g * padded + v * W), k, total[g]);
+      }
+    } else {
+      for (int64_t i = 0; i < dim; i += W) {
+        const vf k = load_upto(keys + i, dim - i);
+        for (int g = 0; g < G; ++g) total[g] = fma(load(q + g * padded + i), k, total[g]);
+      }
+    }
+    for (int g = 0; g < G; ++g) products[g][p] = total[g];
+  }
+}
+
 // scores[g][p] = scale · q[g] · keys[p], for G heads and `count` positions of a block. q has rows
 // of `padded` floats, zero past dim. Writes all 16 positions of scores.
-template <int G, class KvT>
+template <int G, int V, class KvT>
 void score_block(const float* q, int64_t dim, int64_t padded, const KvT* keys, int64_t count,
                  float scale, float* scores, int64_t stride) {
   for (int64_t first = 0; first < FW_BLOCK_TOKENS; first += W) {
     vf products[G][W];
-    for (int64_t lane = 0; lane < W; ++lane) {
-      vf total[G] = {};
-      if (first + lane < count) {
-        const KvT* key = keys + (first + lane) * dim;
-        int64_t i = 0;
-        for (; i + W <= dim; i += W) {
-          const vf k = load(key + i);
-          for (int g = 0; g < G; ++g) total[g] = fma(load(q + g * padded + i), k, total[g]);
-        }
-        if (i < dim) {
-          const vf k = load_part(key + i, dim - i);
-          for (int g = 0; g < G; ++g) total[g] = fma(load(q + g * padded + i), k, total[g]);
-        }
-      }
-      for (int g = 0; g < G; ++g) products[g][lane] = total[g];
-    }
+    const int64_t seen = most(0, least(W, count - first));
+    if (seen < W) memset(products, 0, sizeof products);
+    multiply_keys<G, V>(q, dim, padded, keys + first * dim, seen, products);
     for (int g = 0; g < G; ++g) store(scores + g * stride + first, sum_each(products[g]) * scale);
   }
 }
@@ -103,14 +119,14 @@ struct Scratch {
 
 // G heads of a row over positions [begin, end): out[g] = Σ exp(s - m) v; m and the weights' sum go
 // to ml[g]. begin is a multiple of 16.
-template <int G, class KvT>
+template <int G, int V, class KvT>
 void attend(const Pages<KvT>& pages, int64_t begin, int64_t end, float scale, const Scratch& s,
             float (*ml)[2]) {
   const int64_t stride = round_up(end - begin, 16), dim = pages.dim;
   for (int64_t p = begin; p < end; p += FW_BLOCK_TOKENS) {
     const int64_t next = p + FW_BLOCK_TOKENS;
     fetch_block(next < end ? pages.keys(next) : pages.values(begin), dim);
-    score_block<G>(s.q, dim, s.padded, pages.keys(p), least(FW_BLOCK_TOKENS, end - p), scale,
+    score_block<G, V>(s.q, dim, s.padded, pages.keys(p), least(FW_BLOCK_TOKENS, end - p), scale,
                    s.scores + p - begin, stride);
   }
   for (int g = 0; g < G; ++g) {
@@ -126,14 +142,25 @@ void attend(const Pages<KvT>& pages, int64_t begin, int64_t end, float scale, co
   }
 }
 
-template <class KvT>
+template <int V, class KvT>
 void attend_heads(int64_t heads, const Pages<KvT>& pages, int64_t begin, int64_t end, float scale,
                   const Scratch& s, float (*ml)[2]) {
   switch (heads) {
-    case 1: return attend<1>(pages, begin, end, scale, s, ml);
-    case 2: return attend<2>(pages, begin, end, scale, s, ml);
-    case 3: return attend<3>(pages, begin, end, scale, s, ml);
-    default: return attend<4>(pages, begin, end, scale, s, ml);
+    case 1: return attend<1, V>(pages, begin, end, scale, s, ml);
+    case 2: return attend<2, V>(pages, begin, end, scale, s, ml);
+    case 3: return attend<3, V>(pages, begin, end, scale, s, ml);
+    default: return attend<4, V>(pages, begin, end, scale, s, ml);
+  }
+}
+
+// The usual sizes of a head have code of their own.
+template <class KvT>
+void attend_group(int64_t heads, const Pages<KvT>& pages, int64_t begin, int64_t end, float scale,
+                  const Scratch& s, float (*ml)[2]) {
+  switch (pages.dim) {
+    case 64: return attend_heads<64 / W>(heads, pages, begin, end, scale, s, ml);
+    case 128: return attend_heads<128 / W>(heads, pages, begin, end, scale, s, ml);
+    default: return attend_heads<0>(heads, pages, begin, end, scale, s, ml);
   }
 }
 
@@ -172,7 +199,7 @@ void decode_item(const fw_attention_decode_params& p, int64_t item, int64_t spli
     for (int64_t g = 0; g < count; ++g)
       widen_row(at<const T>(p.q) + (row * p.heads + head + g) * dim, dim, s.q + g * s.padded);
     float ml[HEADS][2];
-    attend_heads(count, pages, from, to, p.scale, s, ml);
+    attend_group(count, pages, from, to, p.scale, s, ml);
     for (int64_t g = 0; g < count; ++g) {
       const int64_t place = (row * p.heads + head + g) * p.splits + split;
       memcpy(at<float>(p.partial) + place * dim, s.out + g * s.padded, size_t(dim) * 4);

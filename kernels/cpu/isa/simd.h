@@ -106,47 +106,78 @@ inline vf pick(vf a, vf b, vi from) {
 #endif
 }
 
-// In the order of a fixed tree.
+// In the order of a fixed tree: lanes W / 2 apart, then W / 4, …
 inline float sum(vf a) {
+#if defined(__AVX512F__)
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+#elif defined(__AVX2__)
+  const __m256 eight = a;
+#endif
+#if defined(__AVX2__)
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+#else
   float lanes[W];
   memcpy(lanes, &a, sizeof lanes);
   for (int step = W / 2; step; step /= 2)
     for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
   return lanes[0];
+#endif
+}
+
+// Which lanes of two rows, `STEP` apart, go where. Constants: made at run time they would cost more
+// than the rows' own work.
+template <int STEP>
+struct Lanes {
+  alignas(4 * W) int32_t own[W], other[W], low[W], high[W];
+  constexpr Lanes() : own(), other(), low(), high() {
+    for (int i = 0; i < W; ++i) {
+      const bool second = i & STEP;
+      own[i] = second ? W + i : i;
+      other[i] = second ? W + i - STEP : i + STEP;
+      low[i] = second ? W + i - STEP : i;
+      high[i] = second ? W + i : i + STEP;
+    }
+  }
+};
+template <int STEP>
+constexpr Lanes<STEP> LANES{};
+
+template <int STEP>
+inline void fold(vf (&rows)[W]) {
+  if constexpr (STEP > 0) {
+    const vi own = bring<vi>(LANES<STEP>.own), other = bring<vi>(LANES<STEP>.other);
+#pragma GCC unroll 8
+    for (int j = 0; j < STEP; ++j)
+      rows[j] = pick(rows[j], rows[j + STEP], own) + pick(rows[j], rows[j + STEP], other);
+    fold<STEP / 2>(rows);
+  }
 }
 
 // Lane i of the result is the sum of rows[i]'s lanes, by the same tree for every i. Overwrites rows.
 inline vf sum_each(vf (&rows)[W]) {
-  for (int step = W / 2; step; step /= 2) {
-    vi keep, turn;
-    for (int i = 0; i < W; ++i) {
-      const bool second = i & step;
-      keep[i] = second ? W + i : i;
-      turn[i] = second ? W + i - step : i + step;
-    }
-    for (int j = 0; j < step; ++j)
-      rows[j] = pick(rows[j], rows[j + step], keep) + pick(rows[j], rows[j + step], turn);
-  }
+  fold<W / 2>(rows);
   return rows[0];
 }
 
-// rows[i][j] becomes rows[j][i].
-inline void transpose(vf (&rows)[W]) {
-  for (int step = W / 2; step; step /= 2) {
-    vi low, high;
-    for (int i = 0; i < W; ++i) {
-      const bool second = i & step;
-      low[i] = second ? W + i - step : i;
-      high[i] = second ? W + i : i + step;
-    }
+template <int STEP>
+inline void exchange(vf (&rows)[W]) {
+  if constexpr (STEP > 0) {
+    const vi low = bring<vi>(LANES<STEP>.low), high = bring<vi>(LANES<STEP>.high);
+#pragma GCC unroll 16
     for (int j = 0; j < W; ++j) {
-      if (j & step) continue;
-      const vf a = rows[j], b = rows[j + step];
+      if (j & STEP) continue;
+      const vf a = rows[j], b = rows[j + STEP];
       rows[j] = pick(a, b, low);
-      rows[j + step] = pick(a, b, high);
+      rows[j + STEP] = pick(a, b, high);
     }
+    exchange<STEP / 2>(rows);
   }
 }
+
+// rows[i][j] becomes rows[j][i].
+inline void transpose(vf (&rows)[W]) { exchange<W / 2>(rows); }
 
 inline float largest(vf a) {
 #if defined(__AVX512F__)
