@@ -238,9 +238,11 @@ def _model(facts: Facts) -> Condition:
         return _loaded(living[0], condition("True", Reason.SERVING, "the model is loaded"))
     pod = behind[0]
     if pod.report is None or pod.report.phase is None:
+        if pod.fetched:
+            return condition("False", Reason.LOADING, f"pod {pod.name} starts its server")
         return condition("False", Reason.STARTING, f"pod {pod.name} hasn't said anything yet")
     if pod.report.phase is Phase.READY and pod.report.reason in (None, Reason.SERVING):
-        return condition("False", Reason.STARTING, f"pod {pod.name} answers; its probe follows")
+        return condition("False", Reason.WARMING, f"pod {pod.name} answers; its probe follows")
     if pod.report.phase in (Phase.READY, Phase.FAILED) or pod.report.reason is Reason.KEYS_MISSING:
         reason = pod.report.reason or Reason.STARTING
         text = pod.report.message or f"pod {pod.name} isn't ready"

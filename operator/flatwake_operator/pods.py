@@ -25,6 +25,7 @@ class Pod:
     current: of the Deployment's present template. report: its own /status, None if unknown.
     unschedulable_since: when the scheduler first found no node for it.
     creating_since: when it got its node, if no container has started there yet.
+    fetched: its model is there, and its server starts or runs.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Pod:
     unschedulable_since: datetime | None = None
     creating_since: datetime | None = None
     restarts: int = 0
+    fetched: bool = False
 
 
 WAITING: dict[str, tuple[Reason, str]] = {
@@ -79,6 +81,7 @@ def view(pod: Object, template: Object | None, report: ServerStatus | None) -> P
         ),
         creating_since=_creating_since(scheduled, containers),
         restarts=sum(container.get("restartCount", 0) for container in containers),
+        fetched=_is_fetched(status),
     )
 
 
@@ -116,6 +119,13 @@ def _is_of(pod: Object, template: Object) -> bool:
     mine = pod["metadata"].get("annotations") or {}
     wanted = (template.get("metadata") or {}).get("annotations") or {}
     return all(mine.get(key) == value for key, value in wanted.items())
+
+
+def _is_fetched(status: Object) -> bool:
+    ended = [
+        (c.get("state") or {}).get("terminated") for c in status.get("initContainerStatuses") or []
+    ]
+    return bool(ended) and all(each and each.get("exitCode") == 0 for each in ended)
 
 
 def _container_statuses(status: Object) -> list[Object]:

@@ -254,6 +254,28 @@ def test_progress_moves_in_steps_and_names_the_pod_furthest_behind() -> None:
     assert conditions.percent((starting(Phase.FETCHING),)) is None
 
 
+def test_a_server_that_starts_after_its_fetch_is_no_step_back() -> None:
+    between = replace(SERVING, pods=(pod(ready=False, report=None, fetched=True),))
+    assert said(between)["ModelReady"] == ("False", "Loading")
+    answering = replace(SERVING, pods=(pod(ready=False),))
+    assert said(answering)["ModelReady"] == ("False", "Warming")
+
+
+@pytest.mark.parametrize(
+    ("state", "fetched"),
+    [
+        ({"running": {}}, False),
+        ({"terminated": {"exitCode": 1}}, False),
+        ({"terminated": {"exitCode": 0}}, True),
+    ],
+)
+def test_a_fetch_that_ended_well_is_seen(state: dict[str, Any], fetched: bool) -> None:
+    container = {"name": "fetch", "restartCount": 0, "ready": False, "state": state}
+    status = {"initContainerStatuses": [container]}
+    raw = {"metadata": {"name": "a", "uid": "a"}, "spec": {}, "status": status}
+    assert pods.view(raw, None, None).fetched is fetched
+
+
 def test_the_time_changes_only_with_the_status() -> None:
     first = conditions.written(conditions.decide(SERVING), 1, [], NOW)
     later = NOW + timedelta(hours=1)
