@@ -14,25 +14,25 @@ constexpr int HEADS = 4;
 // Vectors of a head whose sums stay in registers.
 constexpr int VECTORS = W == 16 ? 4 : 2;
 
-// Ask for a block of keys or values that is read next: blocks lie anywhere in the pool.
+// Ask for `count` keys or values that are read next: blocks lie anywhere in the pool. A row of them
+// at a time, between others' sums: a whole block at once waits for the memory.
 template <class KvT>
-void fetch_block(const KvT* block, int64_t dim) {
-  const int64_t bytes = FW_BLOCK_TOKENS * dim * int64_t(sizeof(KvT));
-  for (int64_t i = 0; i < bytes; i += 64)
-    __builtin_prefetch(reinterpret_cast<const char*>(block) + i);
+inline void fetch(const KvT* next, int64_t count) {
+  for (int64_t i = 0; i < count; i += 64 / int64_t(sizeof(KvT))) __builtin_prefetch(next + i);
 }
 
 // products[g][p] = q[g] · keys[p] by lanes, whose sums are the scores. V vectors of a head, or, if
 // that is 0, as many as fill dim.
 template <int G, int V, class KvT>
 inline void multiply_keys(const float* q, int64_t dim, int64_t padded, const KvT* keys,
-                          int64_t count, vf (&products)[G][W]) {
+                          const KvT* next, int64_t count, vf (&products)[G][W]) {
   constexpr bool HELD = V && G * V <= W;  // in registers
   vf queries[G][HELD ? V : 1];
   if (HELD)
     for (int g = 0; g < G; ++g)
       for (int v = 0; v < V; ++v) queries[g][v] = load(q + g * padded + v * W);
-  for (int64_t p = 0; p < count; ++p, keys += dim) {
+  for (int64_t p = 0; p < count; ++p, keys += dim, next += dim) {
+    fetch(next, V ? V * W : dim);
     vf total[G] = {};
     if constexpr (V > 0) {
 #pragma GCC unroll 16
@@ -54,25 +54,26 @@ inline void multiply_keys(const float* q, int64_t dim, int64_t padded, const KvT
 // scores[g][p] = scale · q[g] · keys[p], for G heads and `count` positions of a block. q has rows
 // of `padded` floats, zero past dim. Writes all 16 positions of scores.
 template <int G, int V, class KvT>
-void score_block(const float* q, int64_t dim, int64_t padded, const KvT* keys, int64_t count,
-                 float scale, float* scores, int64_t stride) {
+void score_block(const float* q, int64_t dim, int64_t padded, const KvT* keys, const KvT* next,
+                 int64_t count, float scale, float* scores, int64_t stride) {
   for (int64_t first = 0; first < FW_BLOCK_TOKENS; first += W) {
     vf products[G][W];
     const int64_t seen = most(0, least(W, count - first));
     if (seen < W) memset(products, 0, sizeof products);
-    multiply_keys<G, V>(q, dim, padded, keys + first * dim, seen, products);
+    multiply_keys<G, V>(q, dim, padded, keys + first * dim, next + first * dim, seen, products);
     for (int g = 0; g < G; ++g) store(scores + g * stride + first, sum_each(products[g]) * scale);
   }
 }
 
 // out[g][…] += Σ weights[g][p] · values[p], for G heads and V vectors from element `from`.
 template <int G, int V, class KvT>
-void add_block(const float* weights, int64_t stride, const KvT* values, int64_t dim,
-               int64_t padded, int64_t from, int64_t count, float* out) {
+void add_block(const float* weights, int64_t stride, const KvT* values, const KvT* next,
+               int64_t dim, int64_t padded, int64_t from, int64_t count, float* out) {
   vf total[G][V];
   for (int g = 0; g < G; ++g)
     for (int v = 0; v < V; ++v) total[g][v] = load(out + g * padded + from + v * W);
   for (int64_t p = 0; p < count; ++p) {
+    fetch(next + p * dim + from, V * W);
     vf value[V];
     for (int v = 0; v < V; ++v) value[v] = load(values + p * dim + from + v * W);
     for (int g = 0; g < G; ++g) {
@@ -85,13 +86,13 @@ void add_block(const float* weights, int64_t stride, const KvT* values, int64_t 
 }
 
 template <int G, class KvT>
-void add_values(const float* weights, int64_t stride, const KvT* values, int64_t dim,
-                int64_t padded, int64_t count, float* out) {
+void add_values(const float* weights, int64_t stride, const KvT* values, const KvT* next,
+                int64_t dim, int64_t padded, int64_t count, float* out) {
   int64_t i = 0;
   for (; i + VECTORS * W <= dim; i += VECTORS * W)
-    add_block<G, VECTORS>(weights, stride, values, dim, padded, i, count, out);
+    add_block<G, VECTORS>(weights, stride, values, next, dim, padded, i, count, out);
   for (; i + W <= dim; i += W)
-    add_block<G, 1>(weights, stride, values, dim, padded, i, count, out);
+    add_block<G, 1>(weights, stride, values, next, dim, padded, i, count, out);
   if (i == dim) return;
   for (int g = 0; g < G; ++g) {
     vf total = load(out + g * padded + i);
@@ -125,9 +126,9 @@ void attend(const Pages<KvT>& pages, int64_t begin, int64_t end, float scale, co
   const int64_t stride = round_up(end - begin, 16), dim = pages.dim;
   for (int64_t p = begin; p < end; p += FW_BLOCK_TOKENS) {
     const int64_t next = p + FW_BLOCK_TOKENS;
-    fetch_block(next < end ? pages.keys(next) : pages.values(begin), dim);
-    score_block<G, V>(s.q, dim, s.padded, pages.keys(p), least(FW_BLOCK_TOKENS, end - p), scale,
-                   s.scores + p - begin, stride);
+    score_block<G, V>(s.q, dim, s.padded, pages.keys(p),
+                      next < end ? pages.keys(next) : pages.values(begin),
+                      least(FW_BLOCK_TOKENS, end - p), scale, s.scores + p - begin, stride);
   }
   for (int g = 0; g < G; ++g) {
     float* scores = s.scores + g * stride;
@@ -136,9 +137,9 @@ void attend(const Pages<KvT>& pages, int64_t begin, int64_t end, float scale, co
   }
   memset(s.out, 0, size_t(G * s.padded) * 4);
   for (int64_t p = begin; p < end; p += FW_BLOCK_TOKENS) {
-    if (p + FW_BLOCK_TOKENS < end) fetch_block(pages.values(p + FW_BLOCK_TOKENS), dim);
-    add_values<G>(s.scores + p - begin, stride, pages.values(p), dim, s.padded,
-                  least(FW_BLOCK_TOKENS, end - p), s.out);
+    const int64_t next = p + FW_BLOCK_TOKENS;
+    add_values<G>(s.scores + p - begin, stride, pages.values(p), pages.values(next < end ? next : p),
+                  dim, s.padded, least(FW_BLOCK_TOKENS, end - p), s.out);
   }
 }
 
