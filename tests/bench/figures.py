@@ -79,9 +79,20 @@ def table(found: dict[str, Any]) -> list[str]:
             ours, peer = (found[f"{k}ttft_ms"][name][length] for k in ("", "peer_"))
             what = f"first token of {length}, ms"
             lines.append(_line(name, what, ours, peer, ratio, goals["prefill"]))
-        for key, what in (("startup_s", "exec to first token, s"), ("peak_rss_mb", "peak, MB")):
-            ours, peer = (found[f"{k}{key}"][name] for k in ("", "peer_"))
-            lines.append(_line(name, what, ours, peer, None, None))
+        startup, peer = found["startup_s"][name], found["peer_startup_s"][name]
+        met = startup <= STARTUP_GOAL
+        lines.append(_cells(name, "exec to first token, s", startup, peer, "", STARTUP_GOAL, met))
+        peak, peer = found["peak_rss_mb"][name], found["peer_peak_rss_mb"][name]
+        lines.append(_cells(name, "peak, MB", peak, peer, "", None, True))
+        if name in found.get("besides_mb", {}):
+            besides = found["besides_mb"][name]
+            met = besides <= BESIDES_GOAL
+            what = "beside weights and KV, MB"
+            lines.append(_cells(name, what, besides, None, "", BESIDES_GOAL, met))
+    for name, share in found.get("bandwidth_share", {}).items():
+        met = share["value"] >= BANDWIDTH_GOAL
+        what, shown = "share of the read rate", f"{share['value']:.2f}"
+        lines.append(_cells(name, what, None, None, shown, BANDWIDTH_GOAL, met))
     return lines
 
 
@@ -97,8 +108,22 @@ def _line(
     name: str, what: str, ours: float, peer: float, ratio: float | None, goal: float | None
 ) -> str:
     shown = "" if ratio is None else f"{ratio:.2f}"
-    wanted = "" if goal is None else f"{goal:g}{'' if ratio and ratio >= goal else ', missed'}"
-    return f"| {name} | {what} | {ours:,.4g} | {peer:,.4g} | {shown} | {wanted} |"
+    met = goal is None or (ratio is not None and ratio >= goal)
+    return _cells(name, what, ours, peer, shown, goal, met)
+
+
+def _cells(
+    name: str,
+    what: str,
+    ours: float | None,
+    peer: float | None,
+    ratio: str,
+    goal: float | None,
+    met: bool,
+) -> str:
+    figures = ["" if value is None else f"{value:,.4g}" for value in (ours, peer)]
+    wanted = "" if goal is None else f"{goal:g}{'' if met else ', missed'}"
+    return f"| {name} | {what} | {figures[0]} | {figures[1]} | {ratio} | {wanted} |"
 
 
 def _median(values: Sequence[float], unit: float = 1.0) -> float:

@@ -48,6 +48,14 @@ def test_the_table_says_which_goals_are_missed() -> None:
     slow[0].ours.decode[8] = [100.0, 100.0, 100.0]
     (eight,) = [line for line in table(document(slow)) if "decode, 8 users" in line]
     assert eight.endswith("| 0.50 | 4, missed |")
+    slow[0].ours.startup, slow[0].ours.besides_bytes = [2.5], 160_000_000
+    found = {**document(slow), "bandwidth_share": {"Q4_1": {"value": 0.5}}}
+    missed = [line for line in table(found) if "missed" in line]
+    assert missed[1:] == [
+        "| Q4_1 | exec to first token, s | 2.5 | 0.6 |  | 2, missed |",
+        "| Q4_1 | beside weights and KV, MB | 160 |  |  | 150, missed |",
+        "| Q4_1 | share of the read rate |  |  | 0.50 | 0.75, missed |",
+    ]
     assert by_users_table(document(slow))[-1] == "| Q4_1 | 210 | 305 | 100 |"
 
 
