@@ -30,9 +30,10 @@ cuda-compiler: ## Get nvcc from PyPI into build/cuda
 # What a GPU machine's Python lacks, at the versions that are locked.
 GPU_WHEELS := build/wheels
 GPU_PYTHON ?= 3.12
-GPU_PACKAGES := annotated-doc annotated-types fastapi gguf httptools httpx jinja2 msgspec opentelemetry-api \
-  prometheus-client pydantic pydantic-core safetensors starlette tokenizers typer \
-  typing-extensions typing-inspection uvicorn uvloop
+GPU_PACKAGES := annotated-doc annotated-types anyio certifi click fastapi gguf h11 httpcore httptools httpx \
+  idna jinja2 markdown-it-py markupsafe mdurl msgspec opentelemetry-api \
+  prometheus-client pydantic pydantic-core pygments pyyaml rich safetensors shellingham starlette \
+  tokenizers typer typing-extensions typing-inspection uvicorn uvloop
 .PHONY: gpu-wheels
 gpu-wheels: ## Get the wheels that `make gpu` takes along (GPU_PYTHON=3.12)
 	$(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --implementation cp \

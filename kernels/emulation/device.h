@@ -11,6 +11,7 @@
 #error "FW_WAVE is the wave size that a file of kernels is compiled for"
 #endif
 #define FW_UNROLL
+#define FW_NO_UNROLL
 #define DEVICE inline
 #define FW_KERNEL(name, block, Params)                                                      \
   static void name##_body(const Params p);                                                  \
@@ -81,6 +82,8 @@ T* global_pointer(uint64_t address) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
 }
 inline uint32_t word(const Words& words, int i) { return words.w[i]; }
+inline int again(int value) { return value; }
+inline Words make_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return {{a, b, c, d}}; }
 inline Words no_words() { return Words{}; }
 inline Words load_words(const void* from) {
   emulation::check_alignment(from);

@@ -33,11 +33,11 @@ class HostEvent : public Event {
 
 class EmulationDriver : public Driver {
  public:
-  EmulationDriver(int wave, int seed, bool matrix) : wave_(wave), seed_(seed), matrix_(matrix) {}
+  EmulationDriver(int wave, int seed) : wave_(wave), seed_(seed) {}
 
   DeviceFacts facts() const override {
     return {"emulation of a GPU, waves of " + std::to_string(wave_), "emulation",
-            "seed=" + std::to_string(seed_), COMPUTE_UNITS, wave_, matrix_};
+            "seed=" + std::to_string(seed_), COMPUTE_UNITS, wave_, true};
   }
   MemoryFacts memory() const override {
     const int64_t page = sysconf(_SC_PAGESIZE);
@@ -83,7 +83,6 @@ class EmulationDriver : public Driver {
 
  private:
   int wave_, seed_;
-  bool matrix_;
   uint64_t launches_ = 0;
 };
 
@@ -92,14 +91,11 @@ class EmulationDriver : public Driver {
 int count_devices() { return 1; }
 
 std::unique_ptr<Driver> open_driver(int, const Settings& settings) {
-  for (const auto& [name, value] : settings)
-    if (name != "wave" && name != "seed" && name != "matrix")
-      throw Error(FW_INVALID, "the emulation has no setting " + name + ": wave, seed, matrix are");
+  check_settings(settings, {"wave", "seed"});
   const int wave = number(settings, "wave", 32);
   if (wave != 32 && wave != 64)
     throw Error(FW_INVALID, "the emulation has waves of 32 or 64, not " + std::to_string(wave));
-  return std::make_unique<EmulationDriver>(wave, number(settings, "seed", 0),
-                                           wants_matrix(settings));
+  return std::make_unique<EmulationDriver>(wave, number(settings, "seed", 0));
 }
 
 }  // namespace fw::runtime

@@ -5,6 +5,10 @@
 // load i of a lane is columns offset(i) … + 7 of weight row row(i), or of token token(i). Sum i of
 // a lane belongs to sum_row(i) and sum_token(i).
 //
+// Weights of a softmax are such sums, and the tokens of the next product. `turn` makes them so: pair g
+// holds the sums of rows 16 g … 16 g + 15; element j of its 16-byte piece w is row position(w, j).
+// Sums i and i + SLOTS of a lane are of one token; lanes that are TOKEN_LANES apart share theirs.
+//
 // FW_MATRIX is defined where there is such a unit, for 16-bit weights and tokens of one type.
 #pragma once
 
@@ -14,6 +18,11 @@ namespace fw {
 
 constexpr int MATRIX_ROWS = 16, MATRIX_COLUMNS = 32;
 
+template <typename T>
+DEVICE uint32_t pack(float low, float high) {
+  return (uint32_t)narrow<T>(low).bits | (uint32_t)narrow<T>(high).bits << 16;
+}
+
 #if defined(FW_MMA) || (defined(FW_EMULATION) && FW_WAVE == 32)
 #define FW_MATRIX 1
 
@@ -21,12 +30,28 @@ constexpr int MATRIX_ROWS = 16, MATRIX_COLUMNS = 32;
 template <int W, typename T>
 struct Matrix {
   static constexpr int TOKENS = 8, ROW_LOADS = 2, TOKEN_LOADS = 1, SUMS = 4;
+  static constexpr int SLOTS = 2, TOKEN_LANES = 4;
   DEVICE static int row(int i) { return lane<W>() / 4 + 8 * i; }
   DEVICE static int token(int) { return lane<W>() / 4; }
   DEVICE static int row_offset(int) { return lane<W>() % 4 * 8; }
   DEVICE static int token_offset(int) { return lane<W>() % 4 * 8; }
   DEVICE static int sum_row(int i) { return lane<W>() / 4 + i / 2 * 8; }
   DEVICE static int sum_token(int i) { return lane<W>() % 4 * 2 + i % 2; }
+  // The sum eight rows on from sum i, in lanes whose sum i is of the first eight rows.
+  DEVICE static float eight_rows_on(const float (&sums)[SUMS], int i) { return sums[(i + 2) % SUMS]; }
+  DEVICE static int position(int w, int j) { return j / 2 * 8 + 2 * w + j % 2; }
+  DEVICE static void turn(const float (&sums)[2][SUMS], Words (&b)[TOKEN_LOADS]) {
+    const int token = lane<W>() / 4, from = lane<W>() % 4 * 8 + token / 2;
+    uint32_t words[4];
+    FW_UNROLL
+    for (int m = 0; m < 4; m++) {
+      const float* of = sums[m / 2] + m % 2 * 2;
+      const int two = (int)pack<T>(of[0], of[1]);  // of two tokens
+      const uint32_t even = (uint32_t)shuffle<W>(two, from), odd = (uint32_t)shuffle<W>(two, from + 4);
+      words[m] = token % 2 ? even >> 16 | (odd & 0xffff0000u) : (even & 0xffffu) | odd << 16;
+    }
+    b[0] = make_words(words[0], words[1], words[2], words[3]);
+  }
   DEVICE static void multiply(const Words (&a)[2], const Words (&b)[1], float (&sums)[4]);
 };
 
@@ -37,12 +62,22 @@ struct Matrix {
 template <int W, typename T>
 struct Matrix {
   static constexpr int TOKENS = 16, ROW_LOADS = 1, TOKEN_LOADS = 1, SUMS = 4;
+  static constexpr int SLOTS = 1, TOKEN_LANES = 16;
   DEVICE static int row(int) { return lane<W>() % 16; }
   DEVICE static int token(int) { return lane<W>() % 16; }
   DEVICE static int row_offset(int) { return lane<W>() / 16 * 8; }
   DEVICE static int token_offset(int) { return lane<W>() / 16 * 8; }
   DEVICE static int sum_row(int i) { return lane<W>() / 16 * 4 + i; }
   DEVICE static int sum_token(int) { return lane<W>() % 16; }
+  // The sum eight rows on from sum i, in lanes whose sum i is of the first eight rows.
+  DEVICE static float eight_rows_on(const float (&sums)[SUMS], int i) {
+    return shuffle<W>(sums[i], (lane<W>() + 32) % W);
+  }
+  DEVICE static int position(int w, int j) { return j / 4 * 16 + 4 * w + j % 4; }
+  DEVICE static void turn(const float (&sums)[2][SUMS], Words (&b)[TOKEN_LOADS]) {
+    b[0] = make_words(pack<T>(sums[0][0], sums[0][1]), pack<T>(sums[0][2], sums[0][3]),
+                      pack<T>(sums[1][0], sums[1][1]), pack<T>(sums[1][2], sums[1][3]));
+  }
   DEVICE static void multiply(const Words (&a)[1], const Words (&b)[1], float (&sums)[4]);
 };
 
@@ -53,7 +88,7 @@ struct Matrix {
 template <int W, typename T>
 struct Matrix {
   static constexpr int TOKENS = 16, ROW_LOADS = FW_WMMA == 11 ? 4 : 2, TOKEN_LOADS = ROW_LOADS;
-  static constexpr int SUMS = 8;
+  static constexpr int SUMS = 8, SLOTS = 1, TOKEN_LANES = 16;
   DEVICE static int row(int) { return lane<W>() % 16; }
   DEVICE static int token(int) { return lane<W>() % 16; }
   DEVICE static int row_offset(int i) {
@@ -64,6 +99,27 @@ struct Matrix {
     return FW_WMMA == 11 ? 2 * i + lane<W>() / 16 : lane<W>() / 16 * 8 + i;
   }
   DEVICE static int sum_token(int) { return lane<W>() % 16; }
+  // The sum eight rows on from sum i, in lanes whose sum i is of the first eight rows.
+  DEVICE static float eight_rows_on(const float (&sums)[SUMS], int i) {
+    return FW_WMMA == 11 ? sums[(i + 4) % SUMS] : shuffle<W>(sums[i], (lane<W>() + 16) % W);
+  }
+  DEVICE static int position(int w, int j) { return 8 * w + j; }
+  DEVICE static void turn(const float (&sums)[2][SUMS], Words (&b)[TOKEN_LOADS]) {
+    FW_UNROLL
+    for (int i = 0; i < TOKEN_LOADS; i++) {
+      uint32_t words[4];
+      FW_UNROLL
+      for (int m = 0; m < 4; m++) {
+        if (FW_WMMA == 11) {  // even rows are in the lower half of the wave, odd ones in the upper
+          const float own = sums[i / 2][i % 2 * 4 + m], other = shuffle<W>(own, lane<W>() ^ 16);
+          words[m] = lane<W>() < 16 ? pack<T>(own, other) : pack<T>(other, own);
+        } else {
+          words[m] = pack<T>(sums[i % 2][2 * m], sums[i % 2][2 * m + 1]);
+        }
+      }
+      b[i] = make_words(words[0], words[1], words[2], words[3]);
+    }
+  }
   DEVICE static void multiply(const Words (&a)[ROW_LOADS], const Words (&b)[ROW_LOADS],
                               float (&sums)[8]);
 };

@@ -4,29 +4,48 @@
 
 namespace fw {
 
-// Eight columns a thread at a time where rows are aligned for it, else one.
+// Eight columns a thread at a time where rows are aligned for it, else one. What the first KEPT turns
+// read stays in registers, and all of it is asked for before `row` is known to be live.
 template <int W, typename T>
-DEVICE void normalise(const T* x, T* y, uint64_t weight, int width, float eps, float offset) {
+DEVICE void normalise(const T* x, T* y, uint64_t weight, int width, float eps, float offset,
+                      bool live) {
   FW_LDS(float, scratch, 1024 / 32);
-  const int whole = width % 8 ? 0 : width;
+  constexpr int KEPT = 2;
+  const int whole = width % 8 ? 0 : width, step = threads() * 8;
+  Eight<T> kept[KEPT];
+  Eight<float> kept_weights[KEPT];
+  FW_UNROLL
+  for (int turn = 0; turn < KEPT; turn++) {
+    const int i = turn * step + thread() * 8;
+    kept[turn] = i < whole ? load8(x + i) : zero8<T>();
+    kept_weights[turn] = i < whole ? load8(in<float>(weight) + i) : zero8<float>();
+  }
+  if (!live) return;
   float squares = 0;
-  for (int i = thread() * 8; i < whole; i += threads() * 8) {
-    const Eight<T> values = load8(x + i);
+  const auto add = [&](const Eight<T>& values) {
     FW_UNROLL
     for (int j = 0; j < 8; j++) squares = fma(values.get(j), values.get(j), squares);
-  }
+  };
+  FW_UNROLL
+  for (int turn = 0; turn < KEPT; turn++) add(kept[turn]);
+  for (int i = KEPT * step + thread() * 8; i < whole; i += step) add(load8(x + i));
   for (int i = whole + thread(); i < width; i += threads()) {
     const float value = widen(x[i]);
     squares = fma(value, value, squares);
   }
   const float scale = 1.0f / sqrt(block_sum<W>(squares, scratch) / width + eps);
-  for (int i = thread() * 8; i < whole; i += threads() * 8) {
-    const Eight<T> values = load8(x + i);
-    const Eight<float> weights = load8(in<float>(weight) + i);
+  const auto write = [&](int i, const Eight<T>& values, const Eight<float>& weights) {
     FW_UNROLL
     for (int j = 0; j < 8; j++)
       y[i + j] = narrow<T>(values.get(j) * scale * (weights.get(j) + offset));
+  };
+  FW_UNROLL
+  for (int turn = 0; turn < KEPT; turn++) {
+    const int i = turn * step + thread() * 8;
+    if (i < whole) write(i, kept[turn], kept_weights[turn]);
   }
+  for (int i = KEPT * step + thread() * 8; i < whole; i += step)
+    write(i, load8(x + i), load8(in<float>(weight) + i));
   for (int i = whole + thread(); i < width; i += threads())
     y[i] = narrow<T>(widen(x[i]) * scale * (in<float>(weight)[i] + offset));
 }
@@ -34,9 +53,9 @@ DEVICE void normalise(const T* x, T* y, uint64_t weight, int width, float eps, f
 template <int W, typename T>
 DEVICE void rms_norm(const fw_rms_norm_params& p) {
   const int row = block_x();
-  if (row >= live_rows(p.live, p.rows)) return;
+  const bool live = row < live_rows(p.live, p.rows);
   const size_t at = (size_t)row * p.width;
-  normalise<W>(in<T>(p.x) + at, out<T>(p.y) + at, p.weight, p.width, p.eps, p.weight_offset);
+  normalise<W>(in<T>(p.x) + at, out<T>(p.y) + at, p.weight, p.width, p.eps, p.weight_offset, live);
 }
 
 template <int W, typename T>
@@ -49,24 +68,43 @@ DEVICE void add_rms_norm(const fw_add_rms_norm_params& p) {
   for (int i = thread(); i < p.width; i += threads())
     residual[i] = narrow<T>(widen(residual[i]) + widen(x[i]));
   barrier();  // columns are dealt out otherwise below
-  normalise<W, T>(residual, out<T>(p.y) + at, p.weight, p.width, p.eps, p.weight_offset);
+  normalise<W, T>(residual, out<T>(p.y) + at, p.weight, p.width, p.eps, p.weight_offset,
+                   true);
 }
 
 template <int W, typename T>
 DEVICE void gated_rms_norm(const fw_gated_rms_norm_params& p) {
   const int row = block_y(), head = block_x() * (threads() / W) + thread() / W;
-  if (row >= live_rows(p.live, p.rows) || head >= p.heads) return;
+  const bool live = row < live_rows(p.live, p.rows);
+  if (head >= p.heads) return;
   const size_t at = ((size_t)row * p.heads + head) * p.width;
   const T* x = in<T>(p.x) + at;
   const T* gate = in<T>(p.gate) + (size_t)row * p.gate_stride + p.gate_offset + head * p.width;
   T* y = out<T>(p.y) + at;
-  float squares = 0;
-  for (int i = lane<W>(); i < p.width; i += W) {
+  constexpr int KEPT = 128 / W;  // elements a lane that stay in registers
+  float kept[KEPT], kept_factors[KEPT], kept_gates[KEPT], squares = 0;
+  FW_UNROLL
+  for (int turn = 0; turn < KEPT; turn++) {
+    const int i = least(turn * W + lane<W>(), p.width - 1);
+    kept[turn] = widen(x[i]);
+    kept_factors[turn] = in<float>(p.weight)[i];
+    kept_gates[turn] = widen(gate[i]);
+  }
+  if (!live) return;
+  FW_UNROLL
+  for (int turn = 0; turn < KEPT; turn++)
+    if (turn * W + lane<W>() < p.width) squares = fma(kept[turn], kept[turn], squares);
+  for (int i = KEPT * W + lane<W>(); i < p.width; i += W) {
     const float value = widen(x[i]);
     squares = fma(value, value, squares);
   }
   const float scale = 1.0f / sqrt(wave_sum<W>(squares) / p.width + p.eps);
-  for (int i = lane<W>(); i < p.width; i += W)
+  FW_UNROLL
+  for (int turn = 0; turn < KEPT; turn++) {
+    const int i = turn * W + lane<W>();
+    if (i < p.width) y[i] = narrow<T>(kept[turn] * scale * kept_factors[turn] * silu(kept_gates[turn]));
+  }
+  for (int i = KEPT * W + lane<W>(); i < p.width; i += W)
     y[i] = narrow<T>(widen(x[i]) * scale * in<float>(p.weight)[i] * silu(widen(gate[i])));
 }
 

@@ -41,12 +41,13 @@ struct FwAttentionParams {
   int32_t reserved;
 };
 
-// sample's two kernels: `scaled` [sequences, vocabulary] holds the logits that remain, divided by
-// the temperature; `best` and `best_id` [sequences, parts] the largest of each part.
+// sample's two kernels: `scaled` [sequences, stride] holds the logits that remain, divided by the
+// temperature, -∞ from the vocabulary's end to `stride`, a multiple of FW_SAMPLE_PART; `best` and
+// `best_id` [sequences, parts] the largest of each part.
 struct FwSampleParams {
   fw_sample_params op;
   uint64_t scaled, best, best_id;
-  int32_t parts, reserved;
+  int32_t parts, stride;
 };
 
 struct FwReadParams {
@@ -58,5 +59,6 @@ struct FwReadParams {
 #define FW_SAMPLE_PART 4096
 #define FW_GDN_COLUMNS 32
 #define FW_GDN_KEYS 128 /* the largest key_dim */
+#define FW_CONV_RUN 16  /* rows of a chunk that a thread of conv_chunk takes */
 #define FW_CONV_TAPS 8  /* the most taps */
 #define FW_LINEAR_BLOCK 256

@@ -52,9 +52,7 @@ DEVICE f16 narrow<f16>(float value) {
 }
 template <>
 DEVICE bf16 narrow<bf16>(float value) {  // half to even; NaN stays NaN
-  uint32_t bits = as_uint(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return bf16{(uint16_t)((bits >> 16) | 0x40)};
-  return bf16{(uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16)};
+  return bf16{float_to_bf16(value)};
 }
 
 DEVICE int least(int a, int b) { return a < b ? a : b; }

@@ -6,6 +6,7 @@
 
 #define FW_WAVE __AMDGCN_WAVEFRONT_SIZE
 #define FW_UNROLL _Pragma("unroll")
+#define FW_NO_UNROLL _Pragma("nounroll")
 #define DEVICE __attribute__((device, always_inline)) inline
 
 // clang ignores its own launch_bounds for AMD: these two attributes are what counts.
@@ -34,10 +35,17 @@ DEVICE T* global_pointer(uint64_t address) {
   return (T*)(__attribute__((address_space(1))) T*)address;
 }
 DEVICE uint32_t word(const Words& words, int i) { return words[i]; }
+DEVICE Words make_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return Words{a, b, c, d}; }
 DEVICE Words no_words() { return Words{0, 0, 0, 0}; }
 DEVICE Words load_words(const void* from) { return *(const Words*)from; }
 DEVICE Words stream_words(const void* from) {
   return __builtin_nontemporal_load((const Words*)from);
+}
+
+// The same value, but the compiler doesn't know: what follows from it is computed anew.
+DEVICE int again(int value) {
+  asm volatile("" : "+s"(value));
+  return value;
 }
 
 DEVICE int thread() { return __builtin_amdgcn_workitem_id_x(); }
@@ -57,6 +65,11 @@ DEVICE uint32_t as_uint(float value) { return __builtin_bit_cast(uint32_t, value
 DEVICE float half_to_float(uint16_t bits) { return (float)__builtin_bit_cast(_Float16, bits); }
 DEVICE uint16_t float_to_half(float value) {
   return __builtin_bit_cast(uint16_t, (_Float16)value);
+}
+DEVICE uint16_t float_to_bf16(float value) {
+  const uint32_t bits = as_uint(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40);
+  return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 DEVICE uint32_t high_product(uint32_t a, uint32_t b) {
   return (uint32_t)(((uint64_t)a * b) >> 32);
@@ -117,5 +130,6 @@ template <typename T>
 DEVICE void add_lds(T* to, int i, T value) {
   __hip_atomic_fetch_add(&to[i], value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
+
 
 }  // namespace fw

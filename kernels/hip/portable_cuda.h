@@ -6,6 +6,7 @@
 
 #define FW_WAVE 32
 #define FW_UNROLL _Pragma("unroll")
+#define FW_NO_UNROLL _Pragma("unroll 1")
 #define DEVICE __device__ __forceinline__
 #define FW_KERNEL(name, block, Params) \
   extern "C" __global__ void __launch_bounds__(block) name(const __grid_constant__ Params p)
@@ -23,14 +24,21 @@ DEVICE T* global_pointer(uint64_t address) {
 DEVICE uint32_t word(const Words& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
+DEVICE Words make_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return Words{a, b, c, d}; }
 DEVICE Words no_words() { return Words{0, 0, 0, 0}; }
 DEVICE Words load_words(const void* from) { return *(const Words*)from; }
 DEVICE Words stream_words(const void* from) {
   Words words;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
                : "l"(from));
   return words;
+}
+
+// The same value, but the compiler doesn't know: what follows from it is computed anew.
+DEVICE int again(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 DEVICE int thread() { return threadIdx.x; }
@@ -50,6 +58,11 @@ DEVICE float half_to_float(uint16_t bits) {
 DEVICE uint16_t float_to_half(float value) {
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+DEVICE uint16_t float_to_bf16(float value) {
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
 DEVICE uint32_t high_product(uint32_t a, uint32_t b) { return __umulhi(a, b); }
@@ -88,8 +101,13 @@ DEVICE float butterfly(float value) {
 
 // An atomic addition in LDS; what stood there is not returned.
 DEVICE void add_lds(int* to, int i, int value) { atomicAdd(&to[i], value); }
+// By halves: 64 bits at once would be a loop of compare-and-swap in LDS.
 DEVICE void add_lds(uint64_t* to, int i, uint64_t value) {
-  atomicAdd((unsigned long long*)&to[i], (unsigned long long)value);
+  unsigned* halves = (unsigned*)&to[i];
+  const unsigned low = (unsigned)value, old = atomicAdd(halves, low);
+  const unsigned high = (unsigned)(value >> 32) + (old + low < low ? 1u : 0u);
+  if (high) atomicAdd(halves + 1, high);
 }
+
 
 }  // namespace fw

@@ -1,58 +1,48 @@
-// conv_step, conv_chunk, gdn_step, gdn_chunk, slot_copy, slot_zero.
+// conv_step, conv_chunk, conv_keep, gdn_step, slot_copy, slot_zero.
 //
-// Both forms of an op walk a sequence's rows in order and differ in when the state is kept.
-// gdn_chunk is the recurrence too, not yet the solved form: exact, but a long chunk takes its time.
-#include "parameters.h"
-#include "portable.h"
+// A step walks a sequence's rows in order and keeps the state after every one of them. A chunk's
+// convolution takes rows at once; conv_keep, launched after it, leaves the state at its end.
+#include "slots.h"
 
 namespace fw {
 
-struct Rows {
-  int first, end;
-};
-template <typename Params>
-DEVICE Rows rows_of(const Params& p, int sequence) {
-  const int first = in<int>(p.first_row)[sequence];
-  return Rows{most(first, 0), least(first + in<int>(p.row_count)[sequence], p.rows)};
-}
+constexpr int TAPS = FW_CONV_TAPS, CONV_RUN = FW_CONV_RUN;
 
-// Where a sequence's state starts from: a slot outside of the pool counts as the empty slot 0.
-template <typename Params>
-DEVICE size_t slot_in(const Params& p, int sequence) {
-  const int slot = in<int>(p.slot_in)[sequence];
-  return slot < 0 || slot >= p.slots ? 0 : slot;
-}
+// A channel of a sequence: its inputs before and among `rows`, and its taps, at the end of arrays of
+// a fixed size, so that they stay in registers.
+template <typename T, typename Params>
+struct Channel {
+  const Params& p;
+  const Rows rows;
+  const int channel, skip;
+  const size_t stride, at;
+  const float* history;
 
-// Where a row's state is kept, or 0: padding's slot, which is never written.
-template <bool EVERY_ROW, typename Params>
-DEVICE size_t slot_out(const Params& p, Rows rows, int row) {
-  if (!EVERY_ROW && row + 1 < rows.end) return 0;
-  const int slot = in<int>(p.slot_out)[row];
-  return slot < 0 || slot >= p.slots ? 0 : slot;
-}
-
-// A thread a channel.
-template <typename T, bool EVERY_ROW, typename Params>
-DEVICE void convolve(const Params& p) {
-  constexpr int TAPS = FW_CONV_TAPS;
-  const int channel = block_x() * threads() + thread(), sequence = block_y();
-  const Rows rows = rows_of(p, sequence);
-  if (channel >= p.channels || rows.first >= rows.end) return;
-
-  // Inputs, oldest first, at the end of an array of fixed size, so that it stays in registers.
-  const int skip = TAPS - p.taps;
-  const size_t state_stride = (size_t)p.channels * p.history;
-  const size_t at = (size_t)channel * p.history;
-  const float* history = in<float>(p.state) + slot_in(p, sequence) * state_stride + at;
-  const float* taps = in<float>(p.weight) + (size_t)channel * p.taps;
-  float window[TAPS], weight[TAPS];
-  FW_UNROLL
-  for (int i = 0; i < TAPS; i++) {
-    weight[i] = i >= skip ? taps[i - skip] : 0.0f;
-    window[i] = i >= skip && i < TAPS - 1 ? history[i - skip] : 0.0f;
+  DEVICE Channel(const Params& of, Rows all, int which, int sequence)
+      : p(of),
+        rows(all),
+        channel(which),
+        skip(TAPS - of.taps),
+        stride((size_t)of.channels * of.history),
+        at((size_t)which * of.history),
+        history(in<float>(of.state) + slot_in(of, sequence) * stride + at) {}
+  DEVICE float input(int row) const {
+    return row < rows.first
+               ? history[row - rows.first + p.history]
+               : widen(in<T>(p.x)[(size_t)row * p.stride + p.offset + channel]);
   }
-  for (int row = rows.first; row < rows.end; row++) {
-    window[TAPS - 1] = widen(in<T>(p.x)[(size_t)row * p.stride + p.offset + channel]);
+  // The inputs before `row`.
+  DEVICE void load(int row, float (&window)[TAPS], float (&weight)[TAPS]) const {
+    const float* taps = in<float>(p.weight) + (size_t)channel * p.taps;
+    FW_UNROLL
+    for (int i = 0; i < TAPS; i++) {
+      weight[i] = i >= skip ? taps[i - skip] : 0.0f;
+      window[i] = i >= skip && i < TAPS - 1 ? input(row - (TAPS - 1) + i) : 0.0f;
+    }
+  }
+  // y of `row`, whose input joins the window.
+  DEVICE void convolve(int row, float (&window)[TAPS], const float (&weight)[TAPS]) const {
+    window[TAPS - 1] = input(row);
     float sum = 0;
     FW_UNROLL
     for (int i = 0; i < TAPS; i++)
@@ -60,13 +50,54 @@ DEVICE void convolve(const Params& p) {
     out<T>(p.y)[(size_t)row * p.channels + channel] = narrow<T>(silu(sum));
     FW_UNROLL
     for (int i = 0; i + 1 < TAPS; i++) window[i] = window[i + 1];
-    if (const size_t slot = slot_out<EVERY_ROW>(p, rows, row)) {
-      float* kept = out<float>(p.state) + slot * state_stride + at;
-      FW_UNROLL
-      for (int i = 0; i + 1 < TAPS; i++)
-        if (i >= skip) kept[i - skip] = window[i];
-    }
   }
+  DEVICE void keep(size_t slot, const float (&window)[TAPS]) const {
+    float* kept = out<float>(p.state) + slot * stride + at;
+    FW_UNROLL
+    for (int i = 0; i + 1 < TAPS; i++)
+      if (i >= skip) kept[i - skip] = window[i];
+  }
+};
+
+template <typename T>
+DEVICE void conv_step(const fw_conv_step_params& p) {
+  const int which = block_x() * threads() + thread(), sequence = block_y();
+  const Rows rows = rows_of(p, sequence);
+  if (which >= p.channels || rows.first >= rows.end) return;
+  const Channel<T, fw_conv_step_params> channel(p, rows, which, sequence);
+  float window[TAPS], weight[TAPS];
+  channel.load(rows.first, window, weight);
+  for (int row = rows.first; row < rows.end; row++) {
+    channel.convolve(row, window, weight);
+    if (const size_t slot = slot_out<true>(p, rows, row)) channel.keep(slot, window);
+  }
+}
+
+// A thread takes CONV_RUN rows of a channel.
+template <typename T>
+DEVICE void conv_chunk(const fw_conv_chunk_params& p) {
+  const int which = block_x() * threads() + thread(), sequence = block_y();
+  const Rows rows = rows_of(p, sequence);
+  const int first = rows.first + block_z() * CONV_RUN, end = least(first + CONV_RUN, rows.end);
+  if (which >= p.channels || first >= end) return;
+  const Channel<T, fw_conv_chunk_params> channel(p, rows, which, sequence);
+  float window[TAPS], weight[TAPS];
+  channel.load(first, window, weight);
+  for (int row = first; row < end; row++) channel.convolve(row, window, weight);
+}
+
+// The state may stay where it was: conv_chunk has read it by now.
+template <typename T>
+DEVICE void conv_keep(const fw_conv_chunk_params& p) {
+  const int which = block_x() * threads() + thread(), sequence = block_y();
+  const Rows rows = rows_of(p, sequence);
+  if (which >= p.channels || rows.first >= rows.end) return;
+  const size_t slot = slot_out<false>(p, rows, rows.end - 1);
+  if (!slot) return;
+  const Channel<T, fw_conv_chunk_params> channel(p, rows, which, sequence);
+  float window[TAPS], weight[TAPS];
+  channel.load(rows.end, window, weight);
+  channel.keep(slot, window);
 }
 
 constexpr int GDN_BLOCK = 256;
@@ -93,8 +124,8 @@ DEVICE void block_sum3(float& a, float& b, float& c, S& scratch) {
 
 // A block takes FW_GDN_COLUMNS columns of a V head's state; a thread one column of every
 // KEY_GROUPS-th key, in registers.
-template <int W, typename T, bool EVERY_ROW, typename Params>
-DEVICE void gated_delta(const Params& p) {
+template <int W, typename T>
+DEVICE void gdn_step(const fw_gdn_step_params& p) {
   FW_LDS(float, scratch, 3 * GDN_BLOCK / W);
   FW_LDS(float, key, FW_GDN_KEYS);
   FW_LDS(float, query, FW_GDN_KEYS);
@@ -121,7 +152,7 @@ DEVICE void gated_delta(const Params& p) {
     state[i] = inside && i < own_keys ? from[(size_t)(i * KEY_GROUPS + group) * p.value_dim] : 0.0f;
 
   const auto keep = [&](int row) {
-    const size_t slot = slot_out<EVERY_ROW>(p, rows, row);
+    const size_t slot = slot_out<true>(p, rows, row);
     if (!slot) return;
     float* kept = out<float>(p.state) + slot * p.v_heads * matrix + at;
     FW_UNROLL
@@ -172,9 +203,8 @@ DEVICE void gated_delta(const Params& p) {
     if (group == 0)  // Sᵀq after the update is Sᵀq before it and (k · q) d
       out<T>(p.y)[((size_t)row * p.v_heads + head) * p.value_dim + column] =
           narrow<T>(fma(qk * q_scale * k_scale, delta, asked));
-    if (EVERY_ROW) keep(row);
+    keep(row);
   }
-  if (!EVERY_ROW && inside) keep(rows.end - 1);
 }
 
 // A thread takes one word of every copy, in order: a slot may be read by one and written by the next.
@@ -200,16 +230,16 @@ DEVICE void slot_zero(const fw_slot_zero_params& p) {
 
 #define ENTRIES(suffix, T)                                                          \
   FW_KERNEL(conv_step_##suffix, 256, fw_conv_step_params) {                         \
-    fw::convolve<T, true>(p);                                                       \
+    fw::conv_step<T>(p);                                                            \
   }                                                                                 \
   FW_KERNEL(conv_chunk_##suffix, 256, fw_conv_chunk_params) {                       \
-    fw::convolve<T, false>(p);                                                      \
+    fw::conv_chunk<T>(p);                                                           \
+  }                                                                                 \
+  FW_KERNEL(conv_keep_##suffix, 256, fw_conv_chunk_params) {                        \
+    fw::conv_keep<T>(p);                                                            \
   }                                                                                 \
   FW_KERNEL(gdn_step_##suffix, 256, fw_gdn_step_params) {                           \
-    fw::gated_delta<FW_WAVE, T, true>(p);                                           \
-  }                                                                                 \
-  FW_KERNEL(gdn_chunk_##suffix, 256, fw_gdn_chunk_params) {                         \
-    fw::gated_delta<FW_WAVE, T, false>(p);                                          \
+    fw::gdn_step<FW_WAVE, T>(p);                                                    \
   }
 ENTRIES(f32, float)
 ENTRIES(f16, fw::f16)

@@ -34,10 +34,21 @@ int number(const Settings& settings, const char* name, int otherwise) {
   return (int)value;
 }
 
+void check_settings(const Settings& settings, const std::vector<std::string>& own) {
+  std::vector<std::string> known = own;
+  known.insert(known.end(), {"matrix"});
+  for (const auto& [name, value] : settings) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string all;
+    for (const std::string& each : known) all += (all.empty() ? "" : ", ") + each;
+    throw Error(FW_INVALID, "this library has no setting " + name + ": " + all + " are");
+  }
+}
+
 Context::Context(const fw_context_options& options)
     : driver_(open_driver(options.device,
                           parse_settings(reinterpret_cast<const char*>(options.settings)))),
-      facts_(driver_->facts()),
+      facts_(with_settings(driver_->facts(), parse_settings(reinterpret_cast<const char*>(options.settings)))),
       blocking_(options.wait == FW_WAIT_BLOCK),
       heartbeat_(reinterpret_cast<uint64_t*>(options.heartbeat)) {
   if (options.world > 1)

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/error.h"
 
@@ -14,14 +15,20 @@ namespace fw::runtime {
 // A backend's own switches, "name=value,…" from the caller.
 using Settings = std::map<std::string, std::string>;
 int number(const Settings& settings, const char* name, int otherwise);
-// matrix=0 keeps linear layers off the matrix units, for comparison.
-inline bool wants_matrix(const Settings& settings) { return number(settings, "matrix", 1) != 0; }
 
 struct DeviceFacts {
   std::string name, architecture, features;
   int compute_units, wave;
   bool matrix_units;  // that the kernels use
 };
+
+// For comparison: matrix=0 keeps linear layers off the matrix units.
+inline DeviceFacts with_settings(DeviceFacts facts, const Settings& settings) {
+  facts.matrix_units = facts.matrix_units && number(settings, "matrix", 1) != 0;
+  return facts;
+}
+// Throws Error where a setting is neither that nor one of the driver's `own`.
+void check_settings(const Settings& settings, const std::vector<std::string>& own);
 
 struct MemoryFacts {
   int64_t total, free;

@@ -73,6 +73,14 @@ void lower(Lowering& to, const fw_attention_decode_params& p) {
 void lower(Lowering& to, const fw_attention_prefill_params& p) {
   FwAttentionParams a = shared_fields("attention_prefill", p);
   a.y = p.y;
+  if (to.device().matrix_units && p.kv_dtype == p.dtype && p.dtype != FW_F32 &&
+      (p.head_dim == 64 || p.head_dim == 128 || p.head_dim == 256)) {
+    constexpr int TOKENS = 64;  // the fewest that a block takes; attention_matrix.hip
+    to.launch(text("attention_matrix_%s_%d", suffix(p.dtype), p.head_dim),
+              {p.kv_heads, blocks((int64_t)p.rows * (p.heads / p.kv_heads), TOKENS), p.sequences},
+              256, a);
+    return;
+  }
   a.splits = 1;
   launch_attention(to, "attention_prefill", a, p.kv_dtype, p.rows);
 }

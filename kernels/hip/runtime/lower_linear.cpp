@@ -7,8 +7,8 @@ namespace {
 
 constexpr int WAVES_WANTED = 16;  // on each compute unit, so that memory latency is hidden
 
-// A family of kernels: weight rows that a wave takes at once, columns that it takes at a time, and
-// the tiles of rows of x that are built.
+// A family of kernels: weight rows that a wave takes at once, columns that it takes at a time (0: all
+// waves of a block share their rows), and the tiles of rows of x that are built.
 struct Family {
   const char* name;
   int weight_rows, columns, smallest_tile, largest_tile;
@@ -16,7 +16,7 @@ struct Family {
 
 Family family_of(const DeviceFacts& device, int weight_dtype, int x_dtype) {
   if (device.matrix_units && weight_dtype == x_dtype && x_dtype != FW_F32)
-    return {"_matrix", 16, 128, 8, 64};
+    return {"_matrix", 16, 0, 8, 64};
   return {"", 4, device.wave * 8, 1, 8};
 }
 
@@ -24,6 +24,7 @@ Family family_of(const DeviceFacts& device, int weight_dtype, int x_dtype) {
 // shape alone, never by the number of rows of x, which must not change a row's sums.
 int split_of(const DeviceFacts& device, const Family& family, int weight_rows, int columns) {
   const int waves = FW_LINEAR_BLOCK / device.wave;
+  if (!family.columns) return waves;
   const int64_t groups = blocks(weight_rows, family.weight_rows);
   int split = 1;
   while (split < waves && groups * split < (int64_t)device.compute_units * WAVES_WANTED &&
@@ -65,15 +66,24 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
   p.x_stride = padded_columns(rows.inputs);
   suffix(rows.dtype);
   const int x_dtype = built_type(p.weight.dtype, rows.dtype);
-  p.x = ready_rows(to, rows, p.x_stride, x_dtype);
   p.rows = rows.rows;
   const Family family = family_of(to.device(), p.weight.dtype, x_dtype);
   p.split = split_of(to.device(), family, weight_rows, rows.inputs);
   const int tile = row_tile(family, rows.rows), waves = FW_LINEAR_BLOCK / to.device().wave;
+  p.x = ready_rows(to, rows, p.x_stride, x_dtype);
   // A gated output takes two weight rows.
   const int outputs = waves / p.split * family.weight_rows / (weight_rows / p.outputs);
   const std::string types = *family.name ? suffix(x_dtype)
                                          : text("%s_%s", suffix(p.weight.dtype), suffix(x_dtype));
+  if (*family.name && (to.prefill || rows.rows > family.largest_tile)) {
+    constexpr int TILE_ROWS = 128;  // of weights; gemm.hip
+    const int tiles = blocks(weight_rows, TILE_ROWS);
+    const bool few = (int64_t)tiles * blocks(rows.rows, 128) < to.device().compute_units;
+    const int tokens = few ? 64 : 128;
+    to.launch(text("%s_gemm_%s_%d", op, suffix(x_dtype), tokens),
+              {tiles, blocks(rows.rows, tokens), 1}, FW_LINEAR_BLOCK, p);
+    return;
+  }
   to.launch(text("%s%s_%s_%d", op, family.name, types.c_str(), tile),
             {blocks(p.outputs, outputs), blocks(rows.rows, tile), 1}, FW_LINEAR_BLOCK, p);
 }

@@ -1,5 +1,7 @@
 #include "runtime/lowering.h"
 
+#include <algorithm>
+
 namespace fw::runtime {
 
 namespace {
@@ -46,11 +48,17 @@ Function function_of(int op) {
 
 bool lowers(int op) { return function_of(op) != nullptr; }
 
-void Lowering::add(const fw_call& call) {
-  const Function function = function_of(call.op);
-  if (!function) throw Error(FW_UNSUPPORTED, text("op %d is not built for this device", call.op));
-  function(*this, call);
-  ends.push_back((int)launches.size());
+void Lowering::add(const fw_call* calls, int count) {
+  prefill = std::any_of(calls, calls + count, [](const fw_call& call) {
+    return call.op == FW_OP_ATTENTION_PREFILL || call.op == FW_OP_GDN_CHUNK || call.op == FW_OP_CONV_CHUNK;
+  });
+  for (int i = 0; i < count; i++) {
+    const Function function = function_of(calls[i].op);
+    if (!function)
+      throw Error(FW_UNSUPPORTED, text("op %d is not built for this device", calls[i].op));
+    function(*this, calls[i]);
+    ends.push_back((int)launches.size());
+  }
 }
 
 const char* suffix(int dtype) {

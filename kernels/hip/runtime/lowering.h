@@ -16,7 +16,8 @@ class Lowering {
  public:
   explicit Lowering(Context& context) : context_(context) {}
 
-  void add(const fw_call& call);
+  // Lower `count` calls in order.
+  void add(const fw_call* calls, int count);
 
   std::vector<Launch> launches;
   std::vector<int> ends;  // launches of calls 0 … i
@@ -24,6 +25,9 @@ class Lowering {
 
   // --- For the functions that lower an op ---
   const DeviceFacts& device() const { return context_.facts(); }
+  // Whether the plan reads a chunk of a prompt. A row's bits are the same in every such plan, and in
+  // every other one.
+  bool prefill = false;
   template <typename Params>
   void launch(const std::string& kernel, Grid grid, int threads, const Params& parameters) {
     static_assert(sizeof(Params) <= PARAMETER_BYTES, "a launch holds its parameters");

@@ -62,8 +62,8 @@ class ModuleGraph : public Graph {
 
 class ModuleDriver : public Driver {
  public:
-  ModuleDriver(Api& api, int device, bool matrix)
-      : api_(api), device_(device), facts_(api.describe(device)), matrix_(matrix) {
+  ModuleDriver(Api& api, int device)
+      : api_(api), device_(device), facts_(api.describe(device)) {
     const auto objects = code_objects(facts_.architecture);
     if (objects.empty())
       throw Error(FW_UNSUPPORTED, "device " + std::to_string(device) + " is a " +
@@ -82,7 +82,7 @@ class ModuleDriver : public Driver {
   void enter() override { api_.enter(device_); }
   DeviceFacts facts() const override {
     return {facts_.name, facts_.architecture, "graphs", facts_.compute_units, facts_.wave,
-            matrix_ && facts_.matrix_units};
+            facts_.matrix_units};
   }
   MemoryFacts memory() const override {
     size_t free, total;
@@ -136,7 +136,6 @@ class ModuleDriver : public Driver {
   Api& api_;
   int device_;
   ApiDevice facts_;
-  bool matrix_;
   Handle stream_ = nullptr;
   std::vector<Handle> modules_;
   std::unordered_map<std::string, std::unique_ptr<Kernel>> kernels_;
@@ -147,14 +146,12 @@ class ModuleDriver : public Driver {
 int count_devices() { return vendor_api().count(); }
 
 std::unique_ptr<Driver> open_driver(int device, const Settings& settings) {
-  for (const auto& [name, value] : settings)
-    if (name != "matrix")
-      throw Error(FW_INVALID, "this library has no setting " + name + ": matrix is one");
+  check_settings(settings, {});
   Api& api = vendor_api();
   const int count = api.count();
   if (device < 0 || device >= count)
     throw Error(FW_INVALID, text("device %d is not there: %d are", device, count));
-  return std::make_unique<ModuleDriver>(api, device, wants_matrix(settings));
+  return std::make_unique<ModuleDriver>(api, device);
 }
 
 }  // namespace fw::runtime

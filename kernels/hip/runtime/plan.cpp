@@ -6,7 +6,7 @@ namespace fw::runtime {
 
 Plan::Plan(Context& context, const fw_call* calls, int count)
     : context_(context), lowering_(context) {
-  for (int i = 0; i < count; i++) lowering_.add(calls[i]);
+  lowering_.add(calls, count);
 }
 
 void Plan::launch(int from, int to) {

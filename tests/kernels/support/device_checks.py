@@ -8,10 +8,11 @@ from collections.abc import Callable
 import numpy as np
 from flatwake_kernels import ops
 from flatwake_kernels.backend import Backend
+from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
-from flatwake_kernels.dtype import Dtype
+from flatwake_kernels.dtype import Dtype, widen_bf16
 from op_bench import SEED, Bench
-from op_cases import attention_decode
+from op_cases import attention_decode, attention_prefill
 from sampling import Sampler, Slot
 
 BF16, F16, F32 = Dtype.BF16, Dtype.F16, Dtype.F32
@@ -20,12 +21,17 @@ SHAPES = ((48, 256), (37, 1056), (100, 96))
 
 
 def _product(
-    bench: Bench, dtype: Dtype, shape: tuple[int, int], rows: int, gated: bool
+    bench: Bench,
+    dtype: Dtype,
+    shape: tuple[int, int],
+    rows: int,
+    gated: bool,
+    most: int = ROW_COUNTS[-1],
 ) -> np.ndarray:
     """Bits of `rows` rows of a product; row r is the same for every `rows`."""
     outputs, inputs = shape
     layer = bench.layer(2 * outputs if gated else outputs, inputs, dtype)
-    x = np.random.default_rng(SEED).standard_normal((ROW_COUNTS[-1], inputs), np.float32)
+    x = np.random.default_rng(SEED).standard_normal((most, inputs), np.float32)
     given, live = bench.given(x[:rows], dtype), bench.ints([rows])
     y = bench.empty(rows, outputs, dtype=dtype)
     kind = ops.GateUpSilu if gated else ops.Linear
@@ -52,6 +58,24 @@ def rows_of_a_product_do_not_depend_on_their_company(backend: Backend, _: Backen
                     assert np.array_equal(found, everything[:rows]), (dtype, shape, gated, rows)
 
 
+def rows_of_a_chunk_do_not_depend_on_their_number(backend: Backend, reference: Backend) -> None:
+    for dtype in (BF16, F16):
+        for shape in ((136, 96), (37, 160)):
+            for gated in (False, True):
+                all_rows = _product(Bench(backend, SEED), dtype, shape, 130, gated, 130)
+                wanted = _product(Bench(reference, SEED), dtype, shape, 130, gated, 130)
+                a, b = (_values(bits, dtype) for bits in (all_rows, wanted))
+                error = np.abs(a - b).max() / np.abs(b).max()
+                assert error < 2e-2, (dtype, shape, gated, error)
+                for rows in (65, 128):
+                    found = _product(Bench(backend, SEED), dtype, shape, rows, gated, 130)
+                    assert np.array_equal(found, all_rows[:rows]), (dtype, shape, gated, rows)
+
+
+def _values(bits: np.ndarray, dtype: Dtype) -> np.ndarray:
+    return widen_bf16(bits) if dtype == BF16 else bits.view(np.float16).astype(np.float32)
+
+
 def attention_does_not_depend_on_company(backend: Backend, _: Backend) -> None:
     lengths = [[70], [1], [300], [33]]
     together = attention_decode(Bench(backend, SEED), lengths, 4)
@@ -70,6 +94,30 @@ def attention_does_not_depend_on_company(backend: Backend, _: Backend) -> None:
         first = together.values[name].read()[0, :, :parts]  # type: ignore[union-attr]
         only = alone.values[name].read()[0, :, :parts]  # type: ignore[union-attr]
         assert np.array_equal(first, only), name
+
+
+def attention_does_not_depend_on_how_a_prompt_is_cut(backend: Backend, _: Backend) -> None:
+    for dtype in (BF16, F16, F32):
+        types = {"dtype": dtype, "kv_dtype": dtype}
+        whole = attention_prefill(Bench(backend, SEED), [list(range(1, 91))], 90, **types)
+        _run(backend, whole)
+        for first in (1, 31, 64, 89):
+            part = attention_prefill(
+                Bench(backend, SEED), [list(range(first + 1, 91))], 90, **types
+            )
+            backend.copy(_buffer(part, "kv"), _buffer(whole, "kv"))
+            _buffer(part, "block_table").write(_buffer(whole, "block_table").read())
+            q = _buffer(whole, "q").read()
+            _buffer(part, "q").write(np.concatenate([q[first:], q[:first]]))
+            _run(backend, part)
+            found, wanted = (_buffer(op, "y").read() for op in (part, whole))
+            assert np.array_equal(found[: 90 - first], wanted[first:]), (dtype, first)
+
+
+def _buffer(op: Op, name: str) -> Buffer:
+    buffer = op.values[name]
+    assert isinstance(buffer, Buffer)
+    return buffer
 
 
 def a_graph_replays_what_buffers_hold_then(backend: Backend, _: Backend) -> None:
@@ -121,7 +169,9 @@ def device_memory_comes_back(backend: Backend, _: Backend) -> None:
 
 CHECKS: tuple[Callable[[Backend, Backend], None], ...] = (
     rows_of_a_product_do_not_depend_on_their_company,
+    rows_of_a_chunk_do_not_depend_on_their_number,
     attention_does_not_depend_on_company,
+    attention_does_not_depend_on_how_a_prompt_is_cut,
     a_graph_replays_what_buffers_hold_then,
     choices_are_the_references,
     device_memory_comes_back,

@@ -396,6 +396,12 @@ def _attention_cases() -> Iterator[Case]:
             attention_decode, lengths=LENGTHS, rows=8, **shape), 5e-6)  # fmt: skip
         yield Case(f"attention-prefill-{heads}-{kv_heads}x{head_dim}", partial(
             attention_prefill, lengths=[list(range(1, 38))], rows=64, **shape), 5e-6)  # fmt: skip
+    for dtype in (BF16, F16):  # of whole matrix units
+        for heads, kv_heads, head_dim in ((6, 3, 64), (7, 1, 128), (8, 2, 256)):
+            shape = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+            yield Case(f"attention-prefill-{dtype.name}-{heads}-{kv_heads}x{head_dim}", partial(
+                attention_prefill, lengths=[list(range(65, 103)), [], [1, 2], [300, 301]], rows=48,
+                dtype=dtype, kv_dtype=dtype, **shape), rounding(dtype, 5e-6))  # fmt: skip
     yield Case("attention-decode-one-split", partial(
         attention_decode, lengths=[[300], [7]], rows=2, splits=1), 5e-6)  # fmt: skip
     yield Case("attention-decode-many-splits", partial(
