@@ -133,6 +133,7 @@ def test_a_chat_template_is_taken_up_by_other_pods(server: Server, one_replica: 
     assert server.chat()["usage"]["prompt_tokens"] < plain
 
 
+@pytest.mark.slow
 def test_an_edited_chat_template_is_taken_up_by_other_pods(
     server: Server, one_replica: set[str]
 ) -> None:
