@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def _load_language(model: Path, template: Path | None) -> Language:
 
 
 def _import_server() -> None:
-    pass
+    import_module("flatwake_service.http.server")
 
 
 def _tell_vocabulary(client: EngineClient, language: asyncio.Task[Language]) -> None:
