@@ -6,6 +6,9 @@ from typing import Literal
 
 import msgspec
 
+HOST_BACKENDS = ("reference", "cpu", "emulation")
+"""Those whose memory is the machine's."""
+
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `flatwake serve` decides and the engine child obeys. Seconds and bytes.

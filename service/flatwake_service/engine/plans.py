@@ -42,12 +42,18 @@ class Plans:
     """
 
     def __init__(
-        self, backend: Backend, decoder: Decoder, sampler: Sampler, decode: Port, prefill: Port
+        self,
+        backend: Backend,
+        decoder: Decoder,
+        sampler: Sampler,
+        decode: Port,
+        prefill: Port,
+        space: Workspace,
     ) -> None:
         self._backend = backend
         self._decoder = decoder
         self._sampler = sampler
-        self._space = Workspace(backend)
+        self._space = space
         self.chunk: dict[int, Plan] = {}
         self.decode: dict[int, Plan] = {}
         hidden = None

@@ -1,13 +1,14 @@
-"""How much KV fits: the pool's size from the memory that is free after weights and workspace."""
+"""How much KV fits: the pool's size from the memory that all else leaves free."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatwake_kernels.backend import MemoryUse
+from flatwake_kernels.backend import Backend
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.ops import BLOCK_TOKENS
 
+from flatwake_service.engine.config import HOST_BACKENDS, EngineConfig
 from flatwake_service.engine.host import host_free
 from flatwake_service.errors import FlatwakeError
 from flatwake_service.models.cache import CacheShape
@@ -57,10 +58,18 @@ def size_pool(
     return PoolSize(blocks, min(context, blocks * BLOCK_TOKENS))
 
 
-def available_bytes(memory: MemoryUse, fraction: float | None, *, host: bool) -> int:
-    """Bytes that the pool may take: a share of what is free on the device or on this machine."""
-    if host:
-        share = CPU_FRACTION if fraction is None else fraction
-        return int(share * max(0, host_free() - HOST_RESERVE))
-    share = DEVICE_FRACTION if fraction is None else fraction
-    return int(share * memory.free)
+def free_bytes(backend: Backend, config: EngineConfig) -> int:
+    """Bytes that are free where this backend allocates. What it has allocated and not touched yet
+    still counts as free on a host, and no longer on a device: so this is asked before, and what is
+    allocated afterwards is taken off.
+    """
+    if config.backend in HOST_BACKENDS:
+        return host_free() - HOST_RESERVE
+    return backend.memory().free
+
+
+def pool_share(left: int, config: EngineConfig) -> int:
+    """Bytes that the pool may take of what is left: a margin stays for what nobody counts."""
+    usual = CPU_FRACTION if config.backend in HOST_BACKENDS else DEVICE_FRACTION
+    fraction = config.kv_memory_fraction
+    return int((usual if fraction is None else fraction) * max(0, left))

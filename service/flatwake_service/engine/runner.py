@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from flatwake_kernels.backend import Activations, Backend
+from flatwake_kernels.backend import Backend
 from flatwake_kernels.backends import open_backend
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.ops import BLOCK_TOKENS
@@ -24,21 +24,20 @@ from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.graphs import wants_graph
 from flatwake_service.engine.interface import row_buckets
 from flatwake_service.engine.messages import Device as MessageDevice
+from flatwake_service.engine.numerics import numerics
 from flatwake_service.engine.plans import Plans, Port, chunk_buckets
-from flatwake_service.engine.pool import PoolSize, available_bytes, size_pool
+from flatwake_service.engine.pool import free_bytes, pool_share, size_pool
 from flatwake_service.engine.sampler import Sampler, read_logprobs
 from flatwake_service.engine.sequence import Sequence
 from flatwake_service.models.cache import Cache
 from flatwake_service.models.decoder import Decoder
 from flatwake_service.models.load import Loader
 from flatwake_service.models.registry import build_decoder
-from flatwake_service.weights import Checkpoint, open_checkpoint
+from flatwake_service.models.workspace import Workspace
+from flatwake_service.weights import open_checkpoint
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (loading: bytes, warming: plans), what is done, and all of it."""
-
-HOST_BACKENDS = ("reference", "cpu", "emulation")
-KV_TYPES = {"float32": Dtype.F32, "float16": Dtype.F16, "bfloat16": Dtype.BF16}
 
 
 @dataclass(frozen=True)
@@ -63,22 +62,27 @@ class Runner:
         self.kv_dtype = kv_dtype
         self.slots = config.max_sequences
         self.recurrent = bool(decoder.shape.cache.states)
-        pool = _pool(backend, decoder, config, kv_dtype)
-        self.context, self.blocks = pool.context, pool.blocks
-        cache = Cache(backend, decoder.shape.cache, kv_dtype, pool.blocks + 1, self.slots + 1)
-        self._cache = cache
-        decoder.bind(cache, pool.context)
+        free, before = free_bytes(backend, config), backend.memory().allocated
+        context = min(config.context_length or decoder.shape.context, decoder.shape.context)
         self.vocabulary = decoder.shape.vocabulary
         live = min(config.vocabulary or self.vocabulary, self.vocabulary)
         self._sampler = Sampler(backend, self.slots, self.vocabulary, live)
-        table = -(-pool.context // BLOCK_TOKENS)
-        most = row_buckets(config.max_sequences)[-1]
-        self._decode = Port(
-            Inputs(backend, most, most, table), Outputs(backend, most), most, config.max_sequences
+        self._decode, self._prefill = _ports(backend, config, context)
+        space = self._workspace()
+        # The pool is what is left after all else, of which the rope's table comes with the cache.
+        others = backend.memory().allocated - before + decoder.shape.rope.table_bytes(context)
+        pool = size_pool(
+            decoder.shape.cache,
+            kv_dtype,
+            context=context,
+            sequences=config.max_sequences,
+            available=pool_share(free - others, config),
         )
-        chunk = chunk_buckets(config.prefill_tokens)[-1]
-        self._prefill = Port(Inputs(backend, chunk, 1, table), Outputs(backend, 1), chunk, 1)
-        self.plans = Plans(backend, decoder, self._sampler, self._decode, self._prefill)
+        self.context, self.blocks = pool.context, pool.blocks
+        if pool.context < context:
+            self._decode, self._prefill = _ports(backend, config, pool.context)
+        self._cache = self._bind(pool.blocks + 1, self.slots + 1, pool.context)
+        self.plans = self._record(space)
         self._event = backend.event()
         self.device = MessageDevice(
             backend.device.name, backend.device.architecture, backend.device.memory_bytes
@@ -94,6 +98,25 @@ class Runner:
         self._rows: list[DeviceRow] = []
         self._launched = 0.0
         self._touched: set[int] = set()
+
+    def _bind(self, blocks: int, slots: int, context: int) -> Cache:
+        shape = self.decoder.shape.cache
+        cache = Cache(self.backend, shape, self.kv_dtype, blocks, slots)
+        self.decoder.bind(cache, context)
+        return cache
+
+    def _record(self, space: Workspace) -> Plans:
+        ports = self._decode, self._prefill
+        return Plans(self.backend, self.decoder, self._sampler, *ports, space)
+
+    def _workspace(self) -> Workspace:
+        """All activations. What a model needs is known once its plans have been recorded, here
+        over a cache of nothing, and thrown away.
+        """
+        space = Workspace(self.backend)
+        self._bind(1, 1, BLOCK_TOKENS)
+        self._record(space)
+        return space
 
     @property
     def max_rows(self) -> int:
@@ -236,6 +259,15 @@ class Runner:
         return total
 
 
+def _ports(backend: Backend, config: EngineConfig, context: int) -> tuple[Port, Port]:
+    """Of decode steps and of chunks; each sequence's table holds a whole context."""
+    table = -(-context // BLOCK_TOKENS)
+    most, chunk = row_buckets(config.max_sequences)[-1], chunk_buckets(config.prefill_tokens)[-1]
+    decode = Inputs(backend, most, most, table), Outputs(backend, most)
+    prefill = Inputs(backend, chunk, 1, table), Outputs(backend, 1)
+    return Port(*decode, most, config.max_sequences), Port(*prefill, chunk, 1)
+
+
 def open_runner(
     config: EngineConfig,
     progress: Progress,
@@ -259,7 +291,7 @@ def open_runner(
         heartbeat=heartbeat,
         settings=_settings(),
     )
-    kv_dtype, dtype, activations = _numerics(config, checkpoint)
+    kv_dtype, dtype, activations = numerics(config, checkpoint)
     loader = Loader(
         checkpoint, backend, activations, lambda done, all_: progress("loading", done, all_)
     )
@@ -275,38 +307,3 @@ def _settings() -> dict[str, str]:
     """A kernel library's own switches: FLATWAKE_KERNEL_SETTINGS=name=value,…"""
     text = os.environ.get("FLATWAKE_KERNEL_SETTINGS", "")
     return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
-
-
-def _numerics(config: EngineConfig, checkpoint: Checkpoint) -> tuple[Dtype, Dtype, Activations]:
-    """Types of KV and activations, and how quantised weights meet them.
-
-    Left to us, quantised weights meet int8 activations where that is the fast path: on the CPU.
-    """
-    formats = {Dtype(int(f)) for f in checkpoint.weight_formats()}
-    quantised = any(f.quantised for f in formats)
-    activations: Activations = "float" if config.activations == "float" else "int8"
-    if config.activations == "auto" and not (quantised and config.backend == "cpu"):
-        activations = "float"
-    stored = Dtype.F32
-    if quantised or Dtype.F16 in formats:
-        stored = Dtype.F16
-    elif Dtype.BF16 in formats:
-        stored = Dtype.BF16
-    host = config.backend in HOST_BACKENDS
-    dtype = Dtype.F32 if host else stored
-    if config.kv_dtype != "auto":
-        return KV_TYPES[config.kv_dtype], dtype, activations
-    exact = config.backend == "reference" or (host and activations == "float")
-    return Dtype.F32 if exact else stored, dtype, activations
-
-
-def _pool(backend: Backend, decoder: Decoder, config: EngineConfig, kv_dtype: Dtype) -> PoolSize:
-    context = min(config.context_length or decoder.shape.context, decoder.shape.context)
-    host = config.backend in HOST_BACKENDS
-    return size_pool(
-        decoder.shape.cache,
-        kv_dtype,
-        context=context,
-        sequences=config.max_sequences,
-        available=available_bytes(backend.memory(), config.kv_memory_fraction, host=host),
-    )

@@ -25,6 +25,10 @@ class Rope:
     def dims(self) -> int:
         return 2 * len(self.frequencies)
 
+    def table_bytes(self, positions: int) -> int:
+        """Bytes that `table` takes."""
+        return positions * 2 * self.frequencies.nbytes
+
     def table(self, positions: int) -> NDArray[np.float32]:
         """Cosines and sines, [positions, 2, dims / 2].
 
