@@ -1,20 +1,24 @@
 """A streaming chat client that measures what a user would see.
 
 Plain `http.client`, so that locust's gevent makes it cooperative and a thread can use it as well.
-The clock is read when bytes arrive, before they are parsed; it is CLOCK_MONOTONIC in seconds,
-the same for all processes of a machine.
+The clock is read when bytes have been read, before they are parsed; it is CLOCK_MONOTONIC in
+seconds, the same for all processes of a machine.
 """
 
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
+
+from . import arrivals
 
 Json = dict[str, Any]  # a body as JSON gives it: only the fields that are read are known
 
@@ -34,10 +38,12 @@ class Answer:
     "error" (any other status or error event), "broken" (the stream ended without [DONE]),
     "unreachable".
 
-    `stamps` are the seconds from sending to each event that held text, `delays` the seconds that
-    each took from the engine's stamp (where the server sends one), `tokens` the tokens that
-    those events are known to hold (exact with logprobs, else one an event), `usage_*` the
-    server's own counts, None where it sent none.
+    `sent` is when its first byte was given to an open connection. `stamps` are the seconds from
+    there to each event that held text, `late_first` and `late_last` how many of them the first and
+    the last one had waited here for this client to read it (None where the kernel doesn't say),
+    `delays` the seconds that each took from the engine's stamp (where the server sends one),
+    `tokens` the tokens that those events are known to hold (exact with logprobs, else one an
+    event), `usage_*` the server's own counts, None where it sent none.
     """
 
     wave: str = ""
@@ -48,6 +54,8 @@ class Answer:
     status: int = 0
     stamps: list[float] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
+    late_first: float | None = None
+    late_last: float | None = None
     tokens: int = 0
     exact: bool = False
     usage_prompt: int | None = None
@@ -97,6 +105,7 @@ class Client:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._connection: http.client.HTTPConnection | None = None
+        self._sent = 0.0
 
     def close(self) -> None:
         if self._connection is not None:
@@ -132,15 +141,16 @@ class Client:
         request is sent); `stall` seconds are spent without reading after the first event;
         `on_event` is called at each event with text.
         """
+        data = _encode(body)
         answer = Answer(sent=time.monotonic())
         try:
             if abort_after == 0:
-                self._request("POST", "/v1/chat/completions", _encode(body))
+                self._request("POST", "/v1/chat/completions", data)
                 answer.outcome = "cancelled"
             else:
                 # Leaving the block closes the stream: a socket lives as long as its response.
-                with self._send("POST", "/v1/chat/completions", _encode(body)) as response:
-                    answer.status = response.status
+                with self._send("POST", "/v1/chat/completions", data) as response:
+                    answer.sent, answer.status = self._sent, response.status
                     _read(response, answer, abort_after, stall, on_event)
         except _NO_ANSWER as error:
             answer.error = f"{type(error).__name__}: {error}"
@@ -164,16 +174,33 @@ class Client:
     def _request(self, method: str, path: str, body: bytes | None) -> http.client.HTTPConnection:
         if self._connection is None:
             self._connection = self._connect()
+        self._sent = time.monotonic()
         self._connection.request(method, self._prefix + path, body=body, headers=self._headers)
         return self._connection
 
     def _connect(self) -> http.client.HTTPConnection:
+        """An open connection: its making is no part of any request's time."""
+        host, port, timeout = self._host, self._port, self._timeout
+        connection: http.client.HTTPConnection
         if self._secure:
             context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                self._host, self._port, timeout=self._timeout, context=context
-            )
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+            connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+            connection.connect()
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=timeout)
+            connection.response_class = _Response
+            connection.connect()
+            arrivals.stamp(connection.sock)
+        return connection
+
+
+class _Response(http.client.HTTPResponse):
+    """One that knows when its bytes came."""
+
+    def __init__(self, sock: socket.socket, *given: Any, **named: Any) -> None:
+        super().__init__(sock, *given, **named)
+        self.arrivals = arrivals.Arrivals(sock, self.fp.detach())
+        self.fp = io.BufferedReader(self.arrivals)
 
 
 def _read(
@@ -188,7 +215,7 @@ def _read(
         return
     answer.outcome = "broken"
     finish = None
-    for stamp, read, data in _events(response):
+    for stamp, late, read, data in _events(response):
         if data == b"[DONE]":
             # Read to the very end: only then can the connection be used again.
             response.read()
@@ -201,6 +228,9 @@ def _read(
         before = len(answer.stamps)
         finish = _take(event, stamp - answer.sent, answer) or finish
         if len(answer.stamps) > before:
+            answer.late_last = late
+            if not before:
+                answer.late_first = late
             if read is not None:
                 answer.delays.append(stamp - read)
             on_event()
@@ -216,22 +246,25 @@ def _encode(body: Json | bytes) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[tuple[float, float | None, bytes]]:
-    """(arrival, when the engine read its token, data) of each server-sent event.
+def _events(
+    response: http.client.HTTPResponse,
+) -> Iterator[tuple[float, float | None, float | None, bytes]]:
+    """(moment, how late that is, when the engine read its token, data) of each server-sent event.
 
-    A server that traces puts the second one into a comment before the event; both are moments of
-    CLOCK_MONOTONIC, so they can be compared on one machine only.
+    A server that traces puts the third one into a comment before the event; it and the first are
+    moments of CLOCK_MONOTONIC, so they can be compared on one machine only.
     """
     rest, read = b"", None
+    came = response.arrivals if isinstance(response, _Response) else None
     while True:
         received = response.read1(_RECEIVE)
-        stamp = time.monotonic()
+        stamp, late = time.monotonic(), came.late() if came is not None else None
         if not received:
             return
         *lines, rest = (rest + received).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
-                yield stamp, read, line[5:].strip()
+                yield stamp, late, read, line[5:].strip()
                 read = None
             elif line.startswith(_TRACE):
                 read = float(line[len(_TRACE) :])

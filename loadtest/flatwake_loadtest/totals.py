@@ -15,7 +15,9 @@ class Totals:
 
     `answered` counts by the server's own words: whatever is refused with a 4xx, a full queue or a
     bad body, is a rejection. `spans` is the time between first and last tokens, `gaps` how many
-    gaps that is by the server's count; `arrived` tokens by the second of CLOCK_MONOTONIC.
+    gaps that is by the server's count; `late_first` and `late_spans` are the parts of all first
+    tokens' times and of `spans` that the client itself was late, where `timed` says that this is
+    known of every answer; `arrived` tokens by the second of CLOCK_MONOTONIC.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -29,6 +31,9 @@ class Totals:
     whole: bool = True  # each one was served or refused, so that tokens can be counted exactly
     spans: float = 0.0
     gaps: int = 0
+    late_first: float = 0.0
+    late_spans: float = 0.0
+    timed: bool = True
     first: Distribution = field(default_factory=Distribution)
     gap: Distribution = field(default_factory=Distribution)
     delay: Distribution = field(default_factory=Distribution)
@@ -64,6 +69,11 @@ class Totals:
         self.first.add(answer.first)
         self.spans += answer.stamps[-1] - answer.first
         self.gaps += answer.produced - 1
+        if answer.late_first is None or answer.late_last is None:
+            self.timed = False
+        else:
+            self.late_first += answer.late_first
+            self.late_spans += answer.late_last - answer.late_first
         for gap in answer.gaps:
             self.gap.add(gap)
         for delay in answer.delays:

@@ -21,8 +21,9 @@ def answer(
     status: int = 200,
     retry_after: str | None = None,
     exact: bool = False,
+    late: tuple[float | None, float | None] = (None, None),
 ) -> Answer:
-    """An answer with evenly spaced tokens."""
+    """An answer with evenly spaced tokens; `late` is what its first and last waited to be read."""
     stamps = [first + index * gap for index in range(tokens)]
     return Answer(
         wave="wave",
@@ -33,6 +34,8 @@ def answer(
         stamps=stamps,
         tokens=tokens,
         exact=exact,
+        late_first=late[0],
+        late_last=late[1],
         usage_prompt=20 if outcome in ("stop", "length") else None,
         usage_completion=tokens if usage is None and outcome in ("stop", "length") else usage,
         retry_after=retry_after,

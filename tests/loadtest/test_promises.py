@@ -134,14 +134,16 @@ def test_a_full_queue_is_right_when_all_are_served_in_the_end() -> None:
     assert burst([answer("rejected", 0, status=429), *FOUR], 4).state is State.FAILS
 
 
-def agreed(first: float, gap: float, lag: float = 0.0) -> list[Check]:
+def agreed(
+    first: float, gap: float, lag: float = 0.0, answers: list[Answer] | None = None
+) -> list[Check]:
     after = metrics(
         time_to_first_token_seconds_sum=first * 4,
         time_to_first_token_seconds_count=4,
         inter_token_seconds_sum=gap * 36,
         inter_token_seconds_count=36,
     )
-    wave = played("steady", FOUR, rests=(metrics(), after), lag=lag)
+    wave = played("steady", answers or FOUR, rests=(metrics(), after), lag=lag)
     return promises.agreement(record(wave), BOUNDS)
 
 
@@ -160,6 +162,28 @@ def test_a_starved_client_judges_nobody() -> None:
     assert found.state is State.NOT_SHOWN
     assert not found.required
     assert "2.0 ms late" in found.detail
+
+
+def test_what_a_client_was_late_itself_is_taken_off_and_nothing_more() -> None:
+    # It read its first tokens 20 ms after they had come, and its last ones 38 ms after.
+    late = [answer(late=(0.02, 0.038)) for _ in range(4)]
+    assert all(each.state is State.HOLDS for each in agreed(0.08, 0.008, answers=late))
+    for about in ("mean gap", "first token"):
+        assert state(agreed(0.1, 0.01, answers=late), about).state is State.FAILS
+
+
+@pytest.mark.parametrize("share", [0.9, 1.1])
+def test_a_tenth_of_disagreement_is_called_however_late_a_client_was(share: float) -> None:
+    late = [answer(late=(0.02, 0.038)) for _ in range(4)]
+    for given, lag in ((late, 0.02), (None, 0.0)):
+        first, gap = (0.08, 0.008) if given else (0.1, 0.01)
+        checks = agreed(first * share, gap * share, lag=lag, answers=given)
+        assert [each.state for each in checks] == [State.FAILS] * 2
+
+
+def test_one_answer_whose_lateness_is_unknown_leaves_the_wave_as_it_was_read() -> None:
+    mixed = [answer(late=(0.02, 0.038)) for _ in range(3)] + [answer()]
+    assert all(each.state is State.HOLDS for each in agreed(0.1, 0.01, answers=mixed))
 
 
 def climb(speeds: list[float], scatter: float) -> Check:

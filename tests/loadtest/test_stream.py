@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -46,6 +48,35 @@ def test_a_server_that_stamps_shows_how_long_a_token_took(start: Start, connect:
     # The fake says that each was read 5 ms before it was sent.
     assert all(0.005 <= delay < 0.5 for delay in answer.delays)
     assert connect(start()).chat(body(answer=9)).delays == []
+
+
+def test_the_clock_starts_when_the_request_is_sent(
+    start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, slow = connect(start()), threading.Event()
+    made = client._connect
+
+    def late() -> http.client.HTTPConnection:
+        slow.wait(0.5)
+        return made()
+
+    monkeypatch.setattr(client, "_connect", late)
+    new, kept = (client.chat(body(answer=2)) for _ in range(2))
+    assert new.complete
+    assert kept.complete
+    assert new.first is not None
+    assert new.first < new.seconds < 0.5
+
+
+def test_a_reader_that_comes_late_knows_by_how_much(start: Start, connect: Connect) -> None:
+    client, busy = connect(start("--rate", "1000")), threading.Event()
+    answer = client.chat(body(answer=9), on_event=lambda: busy.wait(0.1))
+    assert answer.late_first is not None
+    assert answer.late_last is not None
+    # All nine had come in 9 ms; whether a read returned one of them or all is the kernel's matter.
+    assert answer.stamps[-1] >= 0.1
+    assert 0.09 <= answer.late_last <= answer.stamps[-1]
+    assert answer.late_first < 0.09
 
 
 def test_the_connection_is_kept_between_requests(steady_server: str, connect: Connect) -> None:

@@ -24,9 +24,11 @@ class Answer:
     def text(self, choice: Choice, text: str, scored: Sequence[Scored], stamp: float) -> None:
         self._texts[choice.index].append(text)
         self.scored[choice.index].extend(scored)
+        choice.left(stamp)
 
     def end(self, choice: Choice, finish: Finish, stamp: float) -> None:
         self.finish[choice.index] = finish
+        choice.left(stamp)
 
     def wake(self) -> None:
         self._changed.set()

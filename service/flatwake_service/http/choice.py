@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Output(Protocol):
-    """Where choices write to: an event stream, or a whole answer."""
+    """Where choices write to: an event stream, or a whole answer.
+
+    Each text and each end is followed by `Choice.left` once it is out of this process's hands.
+    """
 
     def text(self, choice: Choice, text: str, scored: Sequence[Scored], stamp: float) -> None:
         """Text that follows what was written before; log probabilities if they were wanted."""
@@ -36,7 +39,8 @@ class Choice:
     __slots__ = (
         "_detokenizer",
         "_generation",
-        "_last",
+        "_left",
+        "_left_at",
         "_length",
         "_min_tokens",
         "_output",
@@ -75,7 +79,8 @@ class Choice:
         self._scored: deque[Scored] = deque()
         self._length = 0
         self._sent = 0
-        self._last = 0.0
+        self._left = 0
+        self._left_at = 0.0
         self.index = index
         self.prompt = prompt
         self.sequence = sequence
@@ -89,8 +94,7 @@ class Choice:
 
     def tokens(self, entry: SequenceTokens, stamp: float) -> None:
         ids = entry.ids
-        if ids:
-            self._count(len(ids), stamp)
+        self.generated += len(ids)
         if entry.finish is None:
             self._advance(ids, entry.logprobs, stamp)
         else:
@@ -100,14 +104,23 @@ class Choice:
         self._end()
         self._generation.engine_failed(reason, message)
 
-    def _count(self, count: int, stamp: float) -> None:
-        if self.generated:
-            spent = (stamp - self._last) / count
-            self._generation.counters.inter_token.observe(spent, count)
+    def left(self, moment: float) -> None:
+        """What has been generated left for the client at this moment, CLOCK_MONOTONIC seconds:
+        here its latency counts, and not where the engine read it, for a client can't have it
+        sooner. Tokens that leave together share their time; behind the first one it is none.
+        """
+        count = self.generated - self._left
+        if not count:
+            return
+        inter_token = self._generation.counters.inter_token
+        if self._left:
+            inter_token.observe((moment - self._left_at) / count, count)
         else:
-            self._generation.first_token(stamp)
-        self.generated += count
-        self._last = stamp
+            self._generation.first_token(moment)
+            if count > 1:
+                inter_token.observe(0.0, count - 1)
+        self._left = self.generated
+        self._left_at = moment
 
     def _advance(self, ids: Sequence[int], scores: Sequence[TokenLogprobs], stamp: float) -> bool:
         """Writes what these tokens complete; whether a stop string did and ended the choice."""

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from flatwake_service.http.errors import ApiError, Code
 from flatwake_service.http.log import Value
+from flatwake_service.http.protocol import ARRIVAL
 from flatwake_service.http.service import Service
 from flatwake_service.http.wire import (
     Message,
@@ -35,10 +36,10 @@ class Exchange:
 
     __slots__ = ("arrival", "fields", "id", "send", "status")
 
-    def __init__(self, request_id: bytes, send: Send) -> None:
+    def __init__(self, request_id: bytes, send: Send, arrival: float) -> None:
         self.id = request_id
         self.send = send
-        self.arrival = time.monotonic()
+        self.arrival = arrival
         self.status = 0
         self.fields: dict[str, Value] = {}
 
@@ -62,7 +63,9 @@ class ExchangeMiddleware:
             return
         given = header(scope, b"x-request-id")
         usable = given is not None and _ID.fullmatch(given) is not None
-        exchange = Exchange(given if given and usable else secrets.token_hex(16).encode(), send)
+        request_id = given if given and usable else secrets.token_hex(16).encode()
+        arrival = scope.get(ARRIVAL)
+        exchange = Exchange(request_id, send, time.monotonic() if arrival is None else arrival)
         scope[KEY] = exchange
 
         async def send_with_headers(message: Message) -> None:

@@ -154,10 +154,10 @@ class Generation:
     def choice_stopped_running(self) -> None:
         self._admission.sequences -= 1
 
-    def first_token(self, stamp: float) -> None:
+    def first_token(self, moment: float) -> None:
         if not self._first_token:
             self._first_token = True
-            self.counters.first_token.observe(max(0.0, stamp - self._arrival))
+            self.counters.first_token.observe(max(0.0, moment - self._arrival))
 
     def choice_ended(self, finish: Finish) -> None:
         if finish == "length":

@@ -84,8 +84,12 @@ def _requests(service: Service) -> Iterator[Metric]:
 def _latencies(service: Service) -> Iterator[Metric]:
     counters = service.counters
     for name, text, histogram in (
-        ("time_to_first_token_seconds", "From a request's arrival.", counters.first_token),
-        ("inter_token_seconds", "Between tokens of a sequence.", counters.inter_token),
+        (
+            "time_to_first_token_seconds",
+            "From a request's arrival until its first token left.",
+            counters.first_token,
+        ),
+        ("inter_token_seconds", "Between tokens of a sequence as they left.", counters.inter_token),
         ("queue_seconds", "From arrival to the first step.", counters.queue),
         ("request_seconds", "From arrival to the end.", counters.request),
     ):

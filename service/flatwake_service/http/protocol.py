@@ -6,11 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+import time
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from flatwake_service.http.errors import ApiError, Code
+
+ARRIVAL = "flatwake.arrival"
+"""Key in a request's scope: when it came, CLOCK_MONOTONIC seconds. Its body, its place in a pipeline
+and the event loop's turn come later, and a client waits for all of them.
+"""
+_LAST_DATA_RECEIVED = struct.Struct("52xI")
+"""`tcpi_last_data_recv` in linux/tcp.h's tcp_info: milliseconds."""
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 60.0
@@ -52,6 +61,20 @@ class Protocol(HttpToolsProtocol):
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_late)
         super().on_message_begin()
+        cast("dict[str, object]", self.scope)[ARRIVAL] = time.monotonic() - self._unread()
+
+    def _unread(self) -> float:
+        """Seconds that what is being read has waited in the kernel: a server that is late for its
+        own sockets makes clients wait, too. In ticks of the kernel's clock, so right on average.
+        """
+        connection = self.transport.get_extra_info("socket")
+        try:
+            info = connection.getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECEIVED.size
+            )
+            return float(_LAST_DATA_RECEIVED.unpack(info)[0]) / 1000
+        except (OSError, struct.error):
+            return 0.0  # a kernel that doesn't tell
 
     def on_headers_complete(self) -> None:
         self._in_head = False

@@ -7,6 +7,7 @@ client, several choices) share one write.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from starlette.responses import Response
@@ -45,6 +46,8 @@ class EventStream(Response):
         self._usage = usage
         self._stamps = stamps
         self._pending: list[bytes] = []
+        self._writers: list[Choice] = []
+        """Whose events are pending."""
         self._waiter: asyncio.Future[None] | None = None
         self._silent = False
         self._sent = 0.0
@@ -56,12 +59,14 @@ class EventStream(Response):
         if self._stamps:
             self._pending.append(stamp_comment(stamp))
         self._pending.append(self._events.text(choice.index, text, scored))
+        self._writers.append(choice)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def end(self, choice: Choice, finish: Finish, stamp: float) -> None:
         self._pending.append(self._events.finish(choice.index, finish))
+        self._writers.append(choice)
         self.wake()
 
     def wake(self) -> None:
@@ -83,6 +88,7 @@ class EventStream(Response):
             watch.cancel()
             self._generation.cancel()
             self._generation.release()
+            self._writers.clear()
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -127,8 +133,13 @@ class EventStream(Response):
             if pending:
                 body = b"".join(pending)
                 pending.clear()
+                writers, self._writers = self._writers, []
                 self._sent = clock()
                 await send({"type": "http.response.body", "body": body, "more_body": not ended})
+                # It waited for a client that reads slowly; now the bytes are the socket's.
+                moment = time.monotonic()
+                for choice in writers:
+                    choice.left(moment)
             if ended:
                 return
             if not pending and not generation.ended:
