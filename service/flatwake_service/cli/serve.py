@@ -70,7 +70,9 @@ def serve(
         str | None, typer.Option(help="The model's name in requests; else the file's.")
     ] = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name; repeatable.")] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",  # noqa: S104
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen on; else all, IPv4 and IPv6.")
+    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="0 takes a free one.")
     ] = defaults.SERVE_PORT,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from flatwake_service.errors import PortInUse
+from flatwake_service.http import listener
 
 if TYPE_CHECKING:
     from flatwake_service.manifest import ServerStatus
@@ -34,15 +34,14 @@ def answering(port: int, status: Callable[[], ServerStatus]) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """The operator asks every few seconds: no line for that."""
 
-    try:
-        server = ThreadingHTTPServer(("", port), Handler)
-    except OSError as error:
-        raise PortInUse(f"port {port}: {error.strerror or error}") from error
+    server = ThreadingHTTPServer(("", port), Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = listener.bind(None, port)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
     thread.start()
     try:
-        yield server.server_address[1]
+        yield server.socket.getsockname()[1]
     finally:
         server.shutdown()
         thread.join()

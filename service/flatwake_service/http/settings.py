@@ -13,8 +13,9 @@ from flatwake_service.manifest import defaults, seconds, whole_bytes
 class Settings:
     """Seconds, bytes and tokens.
 
-    `context_length` None: the model's own. `port` 0 takes a free one. `ping` 0 sends no keep-alive
-    comments. `propagation`: how long a server that got SIGTERM still takes requests.
+    `context_length` None: the model's own. `host` None: all addresses of the machine. `port` 0
+    takes a free one. `ping` 0 sends no keep-alive comments. `propagation`: how long a server that
+    got SIGTERM still takes requests.
     """
 
     served_name: str
@@ -22,7 +23,7 @@ class Settings:
     revision: str | None = None
     digest: str | None = None
     aliases: tuple[str, ...] = ()
-    host: str = "0.0.0.0"  # noqa: S104 - a pod's server is reached from outside
+    host: str | None = None
     port: int = defaults.SERVE_PORT
     context_length: int | None = None
     max_sequences: int = defaults.MAX_SEQUENCES

@@ -209,15 +209,6 @@ def test_an_address_that_is_not_ours() -> None:
         sockets.bind("192.0.2.1", 1)
 
 
-@pytest.mark.parametrize(
-    ("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")]
-)
-def test_the_endpoint_is_one_that_a_client_here_can_use(host: str, shown: str) -> None:
-    with sockets.bind(host, 0) as listener:
-        port = listener.getsockname()[1]
-        assert sockets.endpoint(listener) == f"http://{shown}:{port}/v1"
-
-
 def test_serve_takes_every_argument_that_a_manifest_can_give() -> None:
     """Operator and `flatwake up` build their arguments from one function; serve knows them all."""
     spec = {
