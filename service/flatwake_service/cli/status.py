@@ -36,7 +36,7 @@ def answering(port: int, status: Callable[[], ServerStatus]) -> Iterator[int]:
 
     server = ThreadingHTTPServer(("", port), Handler, bind_and_activate=False)
     server.socket.close()
-    server.socket = listener.bind(None, port)
+    server.socket = listener.bind(None, port, "--status-port")
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
     thread.start()

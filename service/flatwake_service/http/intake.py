@@ -9,8 +9,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from flatwake_service.engine.messages import SamplingParams
-from flatwake_service.http import body as bodies
-from flatwake_service.http import schema
+from flatwake_service.http import reading, schema
 from flatwake_service.http.admission import Ticket
 from flatwake_service.http.choice import Output
 from flatwake_service.http.engine import Engine
@@ -20,7 +19,6 @@ from flatwake_service.http.generation import Generation, Prompt
 from flatwake_service.http.language import Language
 from flatwake_service.http.sampling import Limits
 from flatwake_service.http.service import Service
-from flatwake_service.http.wire import read_body
 
 B = TypeVar("B", bound=schema.Sampling)
 
@@ -47,13 +45,9 @@ class Intake:
         return self._exchange.id.decode()
 
     async def read(self, kind: type[B]) -> B:
-        service, request = self._service, self._request
+        service = self._service
         self.engine, self.language, self.limits = service.serving()
-        settings = service.settings
-        data = await read_body(
-            request.scope, request.receive, settings.body_bytes, settings.request_timeout
-        )
-        body = bodies.decode(data, kind, settings.unknown_fields)
+        body = await reading.read(self._request, service, kind)
         self.model = service.model(body.model)
         return body
 

@@ -10,21 +10,21 @@ from flatwake_service.errors import PortInUse
 _NO_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 
 
-def bind(host: str | None, port: int) -> socket.socket:
+def bind(host: str | None, port: int, option: str = "--port") -> socket.socket:
     """A listening socket. None: all of this machine's addresses, IPv4 and IPv6, or whichever of
-    the two it has. Raises PortInUse, for whatever reason it can't be had.
+    the two it has. Raises PortInUse, for whatever reason it can't be had; `option` gives another.
     """
     if host is None:
         try:
             return _listen("::", port)
         except OSError as error:
             if error.errno not in _NO_FAMILY:
-                raise _refused("all addresses", port, error) from error
+                raise _refused("all addresses", port, error, option) from error
         host = "0.0.0.0"  # noqa: S104 - without IPv6 this is all of them
     try:
         return _listen(host, port)
     except (OSError, OverflowError) as error:
-        raise _refused(host, port, error) from error
+        raise _refused(host, port, error, option) from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -43,11 +43,11 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _refused(where: str, port: int, error: OSError | OverflowError) -> PortInUse:
+def _refused(where: str, port: int, error: OSError | OverflowError, option: str) -> PortInUse:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return PortInUse(
         f"can't listen on {where} port {port}: {text.lower()}",
-        cure="give another port with --port, or end what listens there",
+        cure=f"give another port with {option}, or end what listens there",
     )
 
 

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from flatwake_service.http.errors import ApiError, Code
 
 ARRIVAL = "flatwake.arrival"
-"""Key in a request's scope: when it came, CLOCK_MONOTONIC seconds. Its body, its place in a pipeline
-and the event loop's turn come later, and a client waits for all of them.
+"""Key in a request's scope: when it came, CLOCK_MONOTONIC seconds. Its body, its place in a
+pipeline and the event loop's turn come later, and a client waits for all of them.
 """
 _LAST_DATA_RECEIVED = struct.Struct("52xI")
 """`tcpi_last_data_recv` in linux/tcp.h's tcp_info: milliseconds."""

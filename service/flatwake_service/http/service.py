@@ -15,6 +15,7 @@ from flatwake_service.http.keys import Keys
 from flatwake_service.http.language import Language
 from flatwake_service.http.log import Log
 from flatwake_service.http.process import Processes
+from flatwake_service.http.room import TOTAL, Room
 from flatwake_service.http.sampling import Limits
 from flatwake_service.http.settings import Settings
 from flatwake_service.manifest import (
@@ -39,6 +40,7 @@ class Service:
         self.log = log or Log(settings.log_format)
         self.counters = Counters()
         self.admission = Admission(settings.queue, settings.max_sequences)
+        self.room = Room(max(TOTAL, settings.body_bytes))
         self.keys = Keys(settings.api_keys_dir)
         self.processes = Processes()
         self.version = package_version()

@@ -5,22 +5,17 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flatwake_service.http import body as bodies
-from flatwake_service.http import responses, schema
+from flatwake_service.http import reading, responses, schema
 from flatwake_service.http.chat import check_messages
 from flatwake_service.http.errors import ApiError, Code
 from flatwake_service.http.sampling import check_ids
 from flatwake_service.http.service import Service
-from flatwake_service.http.wire import JsonResponse, read_body
+from flatwake_service.http.wire import JsonResponse
 
 
 async def tokenize(request: Request, service: Service) -> Response:
     _, language, limits = service.serving()
-    settings = service.settings
-    data = await read_body(
-        request.scope, request.receive, settings.body_bytes, settings.request_timeout
-    )
-    body = bodies.decode(data, schema.TokenizeRequest, settings.unknown_fields)
+    body = await reading.read(request, service, schema.TokenizeRequest)
     service.model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(
@@ -42,11 +37,7 @@ async def tokenize(request: Request, service: Service) -> Response:
 
 async def detokenize(request: Request, service: Service) -> Response:
     _, language, _ = service.serving()
-    settings = service.settings
-    data = await read_body(
-        request.scope, request.receive, settings.body_bytes, settings.request_timeout
-    )
-    body = bodies.decode(data, schema.DetokenizeRequest, settings.unknown_fields)
+    body = await reading.read(request, service, schema.DetokenizeRequest)
     service.model(body.model)
     check_ids(body.tokens, "tokens", language.tokenizer.size)
     return JsonResponse(responses.Text(await language.decode(body.tokens)))

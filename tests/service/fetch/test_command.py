@@ -159,7 +159,8 @@ def test_a_status_port_in_use_is_named(source: str, run: Run, termination: Path)
         port = str(taken.getsockname()[1])
         result = run(source, "--digest", DIGEST, "--status-port", port)
     assert result.exit_code == 1
-    assert f"port {port}: Address already in use" in result.stderr
+    assert f"all addresses port {port}: address already in use" in result.stderr
+    assert "--status-port" in result.stderr
     assert json.loads(termination.read_text())["reason"] == "PortInUse"
 
 
