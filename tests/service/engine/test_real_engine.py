@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
-from engine_child import Follower, run, submit_message
+from engine_child import Follower, eventually, run, submit_message
 from flatwake_service.engine.client import EngineClient, EngineEnded
 from flatwake_service.engine.config import EngineConfig
 from tiny_models import write_tiny
@@ -50,6 +51,46 @@ def test_a_real_model_is_served_and_the_same_request_gets_the_same_tokens(model:
             assert followers[0].finish == "length"
         finally:
             await client.close()
+
+    run(scenario(), 120)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before it connects", "once it waits"])
+def test_an_engine_starts_once_it_knows_the_vocabulary(model: Path, early: bool) -> None:
+    """No id from the tokenizer's size on is ever sampled."""
+
+    async def scenario() -> None:
+        client = await EngineClient.start(
+            msgspec.structs.replace(config(model), vocabulary_follows=True)
+        )
+        try:
+            if not early:
+                await eventually(
+                    lambda: client.progress and client.progress.done == client.progress.total
+                )
+                assert client.started is None
+            client.tell_vocabulary(5)
+            await client.ready()
+            follower = Follower()
+            client.submit(submit_message(1, [3, 1, 4], max_tokens=40, seed=5), follower)
+            await follower.over()
+            assert len(follower.ids) == 40
+            assert max(follower.ids) < 5
+        finally:
+            await client.close()
+
+    run(scenario(), 120)
+
+
+def test_an_engine_that_waits_for_the_vocabulary_can_be_closed(model: Path) -> None:
+    async def scenario() -> None:
+        client = await EngineClient.start(
+            msgspec.structs.replace(config(model), vocabulary_follows=True)
+        )
+        await eventually(lambda: client.progress and client.progress.done == client.progress.total)
+        await client.close()
+        assert client.ended.is_set()
+        assert client.failure is None
 
     run(scenario(), 120)
 
