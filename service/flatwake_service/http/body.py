@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -27,6 +27,8 @@ def decode(data: bytes, kind: type[T], unknown: Unknown = "refuse") -> T:
     Raises:
         ApiError: the body isn't JSON, or isn't what `kind` declares.
     """
+    if (found := plain(data, kind)) is not None:
+        return found
     document = _document(data)
     if not isinstance(document, dict):
         raise ApiError(
@@ -39,6 +41,21 @@ def decode(data: bytes, kind: type[T], unknown: Unknown = "refuse") -> T:
         raise _refusal(error, document, kind) from None
     except RecursionError:
         raise _nested() from None
+
+
+def plain(data: bytes, kind: type[T]) -> T | None:
+    """The request, if it is written as `kind` declares it; None if it has to be looked at closer:
+    it may be wrong, or have a null for what is absent.
+    """
+    try:
+        return cast("T", _decoder(kind).decode(data))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+@lru_cache
+def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[msgspec.Struct]:
+    return msgspec.json.Decoder(kind)
 
 
 def _document(data: bytes) -> Any:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
-from flatwake_service.http import body as bodies
+from flatwake_service.http import apart
 from flatwake_service.http.errors import ApiError, Code
 from flatwake_service.http.room import Place
 from flatwake_service.http.service import Service
@@ -36,7 +36,7 @@ async def read(request: Request, service: Service, kind: type[T]) -> T:
     settings = service.settings
     with service.room.place() as place:
         data = await _Body(request, place, settings).read()
-        return bodies.decode(data, kind, settings.unknown_fields)
+        return await apart.decode(data, kind, settings.unknown_fields, service.decoding)
 
 
 class _Body:

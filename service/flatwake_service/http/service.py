@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import time
@@ -41,6 +42,7 @@ class Service:
         self.counters = Counters()
         self.admission = Admission(settings.queue, settings.max_sequences)
         self.room = Room(max(TOTAL, settings.body_bytes))
+        self.decoding = asyncio.Lock()
         self.keys = Keys(settings.api_keys_dir)
         self.processes = Processes()
         self.version = package_version()

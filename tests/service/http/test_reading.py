@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fake_engine import FakeEngine
+from flatwake_service.http import apart, schema
+from flatwake_service.http import body as body_module
 from flatwake_service.http.errors import ApiError, Code
 from flatwake_service.http.room import MOST_WAITING, TOTAL, Room
 from process import ServerProcess
@@ -173,3 +176,73 @@ def test_a_crowd_that_waits_for_room_is_turned_away() -> None:
         assert (room.free, room.waiting) == (1, 0)
 
     asyncio.run(scenario())
+
+
+INTRICATE: list[tuple[str, bytes, str]] = [
+    ("/v1/chat/completions", b'{"messages":[%b{}]}' % (b"{}," * 400_000), "missing_field"),
+    ("/v1/completions", b'{"prompt":[%b[]]}' % (b"[]," * 1_000_000), "invalid_value"),
+    ("/v1/completions", b'{"prompt":[%b7]}' % (b"7," * 2_000_000), "invalid_value"),
+    (
+        "/v1/completions",
+        b'{"prompt":[%b7],"n":null}' % (b"7," * 200_000),
+        "context_length_exceeded",
+    ),
+    ("/v1/completions", b'{"zzz":[%b7]}' % (b'"a",' * 500_000), "unknown_field"),
+]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("path", "body", "code"), INTRICATE, ids=["{}", "[]", "7", "ids", "zzz"])
+def test_an_intricate_body_is_read_elsewhere_and_nobody_waits_for_it(
+    path: str, body: bytes, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def here(*_: object) -> None:
+        raise AssertionError("read on the event loop")
+
+    assert len(body) <= LARGE
+    monkeypatch.setattr("flatwake_service.http.apart.bodies.decode", here)
+    with Served() as served, served.client() as client, served.client() as other:
+        answers: list[httpx.Response] = []
+        reading = threading.Thread(
+            target=lambda: answers.append(client.post(path, content=body, timeout=150))
+        )
+        reading.start()
+        slowest, asked = 0.0, 0
+        while reading.is_alive() or not asked:
+            begun = time.monotonic()
+            assert other.get("/health").status_code == 200
+            slowest, asked = max(slowest, time.monotonic() - begun), asked + 1
+        reading.join()
+        assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (400, code)
+        assert slowest < 2.0
+
+
+def test_a_long_text_is_read_elsewhere_and_comes_back_whole() -> None:
+    text = "für alle, ".encode() * 200_000 + b"say hello."
+    engine = FakeEngine(context=1 << 23)
+    with Served(lambda: engine) as served, served.client() as client:
+        body = b'{"prompt":"%b","max_tokens":null}' % text
+        answer = client.post("/v1/completions", content=body, timeout=100)
+        assert answer.json()["choices"][0]["text"] == "hello"
+        assert bytes(served.engine.submitted[0].ids) == text
+
+
+def test_a_decoder_that_ends_without_a_word_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        with pytest.raises(ApiError, match="too intricate"):
+            await apart._apart(b'{"prompt":"x"}', schema.CompletionRequest, "refuse")
+
+    monkeypatch.setattr(apart, "__name__", "flatwake_service.http.nonsense")
+    asyncio.run(scenario())
+
+
+NULLS = b'{"prompt":"x","n":null,"stop":null,"max_tokens":5.0,"logit_bias":null}'
+
+
+def test_what_is_plain_is_read_as_what_has_to_be_looked_at() -> None:
+    plain = b'{"prompt":"x","max_tokens":5}'
+    found = body_module.plain(plain, schema.CompletionRequest)
+    assert found == body_module.decode(NULLS, schema.CompletionRequest)
+    assert body_module.plain(NULLS, schema.CompletionRequest) is None
