@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -356,3 +357,26 @@ def test_no_request_asks_for_more_than_the_engine_has_room_for() -> None:
     assert schema.MAX_BIASES <= sampler.MAX_BIASES
     assert schema.MAX_STOP_IDS <= sampler.MAX_STOP_IDS
     assert schema.MAX_TOP_LOGPROBS <= arrays.TOP_LOGPROBS
+
+
+def test_whatever_is_sent_harms_no_other_request() -> None:
+    """All of the above, among four streams that must say what each says alone."""
+    bad = [{"messages": HELLO, **case[0]} for case in test_chat.pytestmark[0].args[1]]
+    bodies = [json.dumps(each).encode() for each in bad]
+    bodies += [case[0] for case in test_bodies.pytestmark[0].args[1]]
+    words = [f"stream {index} goes on" * 4 for index in range(4)]
+    with Served(lambda: FakeEngine(pace=0.02)) as served:
+
+        def stream(word: str) -> str:
+            body = {"messages": [{"role": "user", "content": f"say {word}."}], "stream": True}
+            answer = served.post("/v1/chat/completions", body)
+            events = [json.loads(line[6:]) for line in answer.text.splitlines()[:-2] if line]
+            return "".join(e["choices"][0]["delta"].get("content", "") for e in events)
+
+        with ThreadPoolExecutor(4) as pool, served.client() as client:
+            told = [pool.submit(stream, word) for word in words]
+            served.wait(lambda: served.engine.running == 4)
+            for body in bodies:
+                assert client.post("/v1/chat/completions", content=body).status_code == 400
+            assert [each.result() for each in told] == words
+        served.assert_idle()
