@@ -317,6 +317,11 @@ def _is_settled(facts: Facts) -> bool:
     )
 
 
+def _meanwhile(facts: Facts) -> str:
+    old = sum(pod.ready and not pod.current and not pod.terminating for pod in facts.pods)
+    return f"; pods of the earlier template that still answer: {old}" if old else ""
+
+
 def _ready(facts: Facts, parts: list[Condition]) -> Condition:
     accepted, accelerator, model, progressing = parts
 
@@ -329,7 +334,7 @@ def _ready(facts: Facts, parts: list[Condition]) -> Condition:
         return condition("False", Reason.SCALED_TO_ZERO, _why_none(facts))
     for part in (accelerator, model):
         if part.status != "True":
-            return condition("False", part.reason, part.message)
+            return condition("False", part.reason, part.message + _meanwhile(facts))
     if facts.deployment is None or not _is_settled(facts):
         return condition("False", progressing.reason, progressing.message)
     who = f"all {facts.desired} pods answer" if facts.desired > 1 else "the pod answers"

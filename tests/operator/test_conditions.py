@@ -254,6 +254,15 @@ def test_progress_moves_in_steps_and_names_the_pod_furthest_behind() -> None:
     assert conditions.percent((starting(Phase.FETCHING),)) is None
 
 
+def test_what_still_answers_is_said_while_new_pods_fail() -> None:
+    def message(*old: Pod) -> str:
+        facts = replace(SERVING, pods=(broken(Reason.IMAGE_UNAVAILABLE), *old))
+        return {c.type: c.message for c in conditions.decide(facts)}["Ready"]
+
+    assert message() == "words"
+    assert message(pod(current=False)).endswith("earlier template that still answer: 1")
+
+
 def test_a_server_that_starts_after_its_fetch_is_no_step_back() -> None:
     between = replace(SERVING, pods=(pod(ready=False, report=None, fetched=True),))
     assert said(between)["ModelReady"] == ("False", "Loading")
