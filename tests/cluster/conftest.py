@@ -45,7 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
             # The first one pays for the cluster's start and, where they changed, for the images.
-            item.add_marker(pytest.mark.timeout(1800))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(1800))
     # A node that has once offered amd.com/gpu goes on naming it, and backend Auto sees that.
     items.sort(key=lambda item: item.path.stem in PLUG_DEVICES)
 
