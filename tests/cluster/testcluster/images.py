@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testcluster import archive, layout, packages
-from testcluster.shell import ClusterError, locked, output, run, say
+from testcluster.shell import ClusterError, locked, run, say
 
 SUITE = "bookworm"
 # What the Dockerfile's last stages install, so that they find it there.
@@ -159,8 +159,10 @@ def build(image: Image, *, base: str | None = None) -> Path:
 
 
 def _storage_bytes() -> int:
-    storage = layout.work_folder() / "buildah"
-    return int(output("du", "-s", "--block-size=1", storage).split()[0]) if storage.exists() else 0
+    words = ["du", "-s", "--block-size=1", str(layout.work_folder() / "buildah")]
+    # Files may go meanwhile: du then complains, and prints the sum all the same.
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return int(done.stdout.split()[0]) if done.stdout else 0
 
 
 def drop_storage() -> None:
