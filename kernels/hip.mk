@@ -27,6 +27,10 @@ GPU_BUNDLE := build/gpu-bundle
 cuda-compiler: ## Get nvcc from PyPI into build/cuda
 	$(BIN)/uv pip install --no-deps --target $(CUDA_SITE) $(CUDA_WHEELS)
 
+.PHONY: amd-isa
+amd-isa: ## Run the compiled AMD code on an instruction emulator (TINYGRAD=a checkout; docs/amd-isa.md)
+	TINYGRAD_CHECKOUT=$(abspath $(TINYGRAD)) $(BIN)/python tests/kernels/isa/check_isa.py --write
+
 # What a GPU machine's Python lacks, at the versions that are locked.
 GPU_WHEELS := build/wheels
 GPU_PYTHON ?= 3.12

@@ -1,4 +1,5 @@
-// A HIP runtime without a device: memory is the host's, launches are counted and do nothing.
+// A HIP runtime without a device: memory is the host's, between pages that may not be touched, and
+// launches are counted and do nothing, unless fake_hip_run_kernels names what runs them.
 //
 // FAKE_HIP_DEVICES (1), FAKE_HIP_ARCHITECTURE (gfx1100), FAKE_HIP_FAIL (name of a call that fails).
 // FAKE_HIP_LOG: a file that gets one line a call of interest.
@@ -6,7 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
+#include <vector>
+
+#include <sys/mman.h>
 
 namespace {
 
@@ -26,8 +31,52 @@ int call(const char* name, const std::string& detail = "") {
   return !std::strcmp(setting("FAKE_HIP_FAIL", ""), name) ? UNKNOWN : 0;
 }
 
+// Runs a kernel of a code object; `arguments` is where the one parameter lies. 0: it has run.
+using Run = int (*)(const void* code, const char* kernel, unsigned x, unsigned y, unsigned z,
+                    unsigned threads, const void* arguments);
+Run run = nullptr;
+
+struct Function {
+  const void* code;
+  std::string name;
+};
+constexpr size_t ARGUMENT_BYTES = 256;  // of driver.h's Launch
+struct Launch {
+  const Function* function;
+  unsigned x, y, z, threads;
+  std::vector<char> arguments;
+};
+int start(const Launch& launch) {
+  if (!run) return 0;
+  return run(launch.function->code, launch.function->name.c_str(), launch.x, launch.y, launch.z,
+             launch.threads, launch.arguments.data())
+             ? UNKNOWN
+             : 0;
+}
+
 bool capturing = false;
-size_t captured = 0;
+std::vector<Launch>* captured = nullptr;
+
+// Memory ends, but for what 256 bytes' alignment leaves, at a page that may not be touched.
+constexpr size_t PAGE = 4096;
+std::map<void*, std::pair<void*, size_t>> mapped;
+void* allocate(size_t bytes) {
+  const size_t rounded = (bytes + 255) / 256 * 256;
+  const size_t whole = (rounded + PAGE - 1) / PAGE * PAGE, all = whole + 2 * PAGE;
+  char* pages = static_cast<char*>(
+      mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (pages == MAP_FAILED) return nullptr;
+  mprotect(pages + PAGE, whole, PROT_READ | PROT_WRITE);
+  void* address = pages + PAGE + whole - rounded;
+  mapped[address] = {pages, all};
+  return address;
+}
+void release(void* address) {
+  const auto found = mapped.find(address);
+  if (found == mapped.end()) return;
+  munmap(found->second.first, found->second.second);
+  mapped.erase(found);
+}
 
 // The processor of an AMD ELF file, from its flags.
 std::string machine(const void* code) {
@@ -73,11 +122,11 @@ HIP hipMemGetInfo(size_t* free, size_t* total) {
 }
 HIP hipMalloc(void** address, size_t bytes) {
   if (bytes > size_t{8} << 30) return OUT_OF_MEMORY;
-  *address = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return call("hipMalloc");
+  *address = allocate(bytes ? bytes : 1);
+  return *address ? call("hipMalloc") : OUT_OF_MEMORY;
 }
 HIP hipFree(void* address) {
-  std::free(address);
+  release(address);
   return call("hipFree");
 }
 HIP hipHostMalloc(void** address, size_t bytes, unsigned) { return hipMalloc(address, bytes); }
@@ -110,7 +159,7 @@ HIP hipModuleGetFunction(void** function, void* module, const char* name) {
   const size_t bytes = sections + count * 64u, length = std::strlen(name);
   for (size_t i = 0; i + length + 1 < bytes; i++)
     if (!code[i] && !std::memcmp(code + i + 1, name, length + 1)) {
-      *function = const_cast<char*>(code + i + 1);
+      *function = new Function{module, name};  // as many as there are kernels: never freed
       return 0;
     }
   return 500;
@@ -119,9 +168,15 @@ HIP hipModuleUnload(void*) { return 0; }
 HIP hipModuleLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads,
                           unsigned, unsigned, unsigned, void*, void** arguments, void**) {
   if (!x || !y || !z || !threads || !arguments || !arguments[0]) return INVALID;
-  if (capturing) captured++;
-  return call("hipModuleLaunchKernel", static_cast<const char*>(function));
+  const Function* of = static_cast<const Function*>(function);
+  if (const int failed = call("hipModuleLaunchKernel", of->name)) return failed;
+  const char* given = static_cast<const char*>(arguments[0]);
+  const Launch launch{of, x, y, z, threads, std::vector<char>(given, given + ARGUMENT_BYTES)};
+  if (!capturing) return start(launch);
+  captured->push_back(launch);
+  return 0;
 }
+extern "C" __attribute__((visibility("default"))) void fake_hip_run_kernels(Run with) { run = with; }
 HIP hipEventCreateWithFlags(void** event, unsigned) {
   *event = event;
   return 0;
@@ -136,22 +191,29 @@ HIP hipEventElapsedTime(float* milliseconds, void*, void*) {
 HIP hipEventDestroy(void*) { return 0; }
 HIP hipStreamBeginCapture(void*, int) {
   capturing = true;
-  captured = 0;
+  captured = new std::vector<Launch>;
   return call("hipStreamBeginCapture");
 }
 HIP hipStreamEndCapture(void*, void** graph) {
   capturing = false;
-  *graph = graph;
+  *graph = captured;
   return call("hipStreamEndCapture");
 }
-HIP hipGraphGetNodes(void*, void*, size_t* count) {
-  *count = captured;
+HIP hipGraphGetNodes(void* graph, void*, size_t* count) {
+  *count = static_cast<std::vector<Launch>*>(graph)->size();
   return 0;
 }
-HIP hipGraphInstantiate(void** executable, void*, void*, char*, size_t) {
-  *executable = executable;
+HIP hipGraphInstantiate(void** executable, void* graph, void*, char*, size_t) {
+  *executable = new std::vector<Launch>(*static_cast<std::vector<Launch>*>(graph));
   return call("hipGraphInstantiate");
 }
-HIP hipGraphLaunch(void*, void*) { return call("hipGraphLaunch"); }
-HIP hipGraphDestroy(void*) { return 0; }
-HIP hipGraphExecDestroy(void*) { return 0; }
+HIP hipGraphLaunch(void* executable, void*) {
+  for (const Launch& launch : *static_cast<std::vector<Launch>*>(executable))
+    if (const int failed = start(launch)) return failed;
+  return call("hipGraphLaunch");
+}
+HIP hipGraphDestroy(void* graph) {
+  delete static_cast<std::vector<Launch>*>(graph);
+  return 0;
+}
+HIP hipGraphExecDestroy(void* executable) { return hipGraphDestroy(executable); }
