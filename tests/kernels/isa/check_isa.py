@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +28,7 @@ TESTS = HERE.parents[1]
 ROOT = TESTS.parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
-PAGE = ROOT / "docs" / "amd-isa.md"
+PAGE, MARK = ROOT / "docs" / "amd-isa.md", "<!-- table -->"
 PROMPTS, POSITIONS = 2, 2  # of the fixture: a position is some ten million instructions
 
 
@@ -70,7 +71,7 @@ def main() -> int:
             print(f"FAILED {target}: {line}")
     print("\n".join(table(found)))
     if options.write:
-        write(found)
+        write(found, options.seed)
     return 1 if any(result["failures"] for result in found.values()) else 0
 
 
@@ -242,9 +243,10 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
-def write(found: dict[str, dict[str, Any]]) -> None:
-    head = PAGE.read_text().partition("<!-- table -->")[0]
-    PAGE.write_text(head + "<!-- table -->\n" + "\n".join(table(found)) + "\n")
+def write(found: dict[str, dict[str, Any]], seed: int) -> None:
+    head = PAGE.read_text().partition(MARK)[0]
+    lines = [MARK, f"{date.today()}, seed {seed}:", "", *table(found)]
+    PAGE.write_text(head + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
