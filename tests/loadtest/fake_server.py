@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import sys
 import time
 from collections import Counter
@@ -47,13 +48,14 @@ class Fake:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, Gone):
             while line := await reader.readline():
+                arrived = time.monotonic() - unread(writer)
                 method, path, _ = line.decode().split()
                 headers = {}
                 while (header := (await reader.readline()).strip()) != b"":
                     name, _, value = header.decode().partition(":")
                     headers[name.lower()] = value.strip()
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                await self.route(method, path, body, reader, writer)
+                await self.route(method, path, body, arrived, reader, writer)
         writer.close()
 
     async def route(
@@ -61,6 +63,7 @@ class Fake:
         method: str,
         path: str,
         body: bytes,
+        arrived: float,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -73,7 +76,7 @@ class Fake:
         elif path == "/v1/models":
             await plain(writer, 200, json.dumps({"data": [{"id": "fake"}]}))
         elif (method, path) == ("POST", "/v1/chat/completions"):
-            await self.chat(body, reader, writer)
+            await self.chat(body, arrived, reader, writer)
         else:
             await plain(writer, 404, json.dumps({"error": {"message": f"no {path}"}}))
 
@@ -91,9 +94,12 @@ class Fake:
         await asyncio.sleep(0.5)
 
     async def chat(
-        self, raw: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        raw: bytes,
+        arrived: float,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        arrived = time.monotonic()
         try:
             body = json.loads(raw)
             prompt = " ".join(message["content"] for message in body["messages"])
@@ -182,10 +188,8 @@ class Fake:
                 writer.write(b"0\r\n\r\n")
                 await writer.drain()
                 return
-            self.measure(index, arrived, last)
-            last = time.monotonic()
             if self.options.stamps:
-                chunk(writer, b": stamp %.6f\n\n" % (last - 0.005))
+                chunk(writer, b": stamp %.6f\n\n" % (time.monotonic() - 0.005))
             self.counted["generated"] += 1
             self.counted["reported"] += 1
             if self.options.drop and self.counted["generated"] % self.options.drop == 0:
@@ -197,6 +201,7 @@ class Fake:
                 choice["logprobs"] = {"content": [{"token": "x", "logprob": 0.0}]}
             send(writer, {"choices": [choice | {"finish_reason": None}]})
             await writer.drain()
+            last = self.measure(index, arrived, last)
         self.outcomes["length"] += 2 if self.options.miscount else 1
         send(writer, {"choices": [{"delta": {}, "finish_reason": "length"}]})
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": limit}
@@ -210,7 +215,8 @@ class Fake:
         slower = 1 + self.options.contention * (self.running - 1)
         return slower / self.options.rate
 
-    def measure(self, index: int, arrived: float, last: float) -> None:
+    def measure(self, index: int, arrived: float, last: float) -> float:
+        """A token has left: now."""
         now = time.monotonic()
         if index == 0:
             self.sums["time_to_first_token_seconds"] += now - arrived
@@ -218,6 +224,7 @@ class Fake:
         else:
             self.sums["inter_token_seconds"] += (now - last) * self.options.histogram_factor
             self.counted["inter_token_seconds"] += 1
+        return now
 
     def word(self, prompt: str, index: int) -> str:
         salt = str(self.running) if self.options.wrong_under_load else ""
@@ -263,6 +270,13 @@ class Fake:
         lines += [f'open_files{{process="{self.options.process}"}} {files}']
         lines += [f'threads{{process="{self.options.process}"}} 1']
         return "".join(f"flatwake_{line}\n" for line in lines)
+
+
+def unread(writer: asyncio.StreamWriter) -> float:
+    """Seconds that a request has waited in the kernel, as Flatwake counts them, too."""
+    connection = writer.get_extra_info("socket")
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 56)
+    return int.from_bytes(info[52:56], sys.byteorder) / 1000
 
 
 def stopped(pid: int) -> bool:

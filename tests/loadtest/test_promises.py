@@ -175,10 +175,17 @@ def test_what_a_client_was_late_itself_is_taken_off_and_nothing_more() -> None:
 @pytest.mark.parametrize("share", [0.9, 1.1])
 def test_a_tenth_of_disagreement_is_called_however_late_a_client_was(share: float) -> None:
     late = [answer(late=(0.02, 0.038)) for _ in range(4)]
-    for given, lag in ((late, 0.02), (None, 0.0)):
+    for given, lag in ((late, 0.002), (None, 0.0)):
         first, gap = (0.08, 0.008) if given else (0.1, 0.01)
         checks = agreed(first * share, gap * share, lag=lag, answers=given)
         assert [each.state for each in checks] == [State.FAILS] * 2
+
+
+def test_a_client_that_sends_late_judges_no_first_token_within_its_lateness() -> None:
+    late = [answer(late=(0.02, 0.038)) for _ in range(4)]
+    checks = agreed(0.072, 0.0072, lag=0.005, answers=late)
+    assert state(checks, "first token").state is State.NOT_SHOWN
+    assert state(checks, "mean gap").state is State.FAILS
 
 
 def test_one_answer_whose_lateness_is_unknown_leaves_the_wave_as_it_was_read() -> None:
