@@ -13,7 +13,6 @@ from testcluster.servers import Server, example
 JOB = "flatwake-load-check"
 
 
-@pytest.mark.slow  # three minutes; and it compares clocks that want a core each
 @pytest.mark.timeout(1800)
 def test_helm_test_puts_a_server_under_short_load(
     kube: Kube, release: str, images: dict[str, str], hub: Hub, namespace: str
