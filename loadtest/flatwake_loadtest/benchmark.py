@@ -47,6 +47,8 @@ def figures(report: Json) -> Json:
             prompt = str(wave["join_prompt_tokens"])
             out.setdefault(join, {})[prompt] = round(wave["join_ttft_ms"], 1)
     for peer in report["peers"]:
+        if not all(peer["ours_tokens_per_second"] + peer["peer_tokens_per_second"]):
+            continue  # a turn too short for a single token says nothing of the speed
         out.setdefault("peer_ratio", {})[str(peer["users"])] = round(peer["ratio"], 3)
     return out
 

@@ -37,7 +37,9 @@ def test_a_short_run_is_not_sold_as_a_long_one() -> None:
 
 
 def test_figures_of_other_runs_stay_with_their_source() -> None:
-    peers = [{"users": 8, "ratio": 1.25}]
+    rates = {"ours_tokens_per_second": [5.0, 5.0], "peer_tokens_per_second": [4.0, 4.0]}
+    none = {**rates, "peer_tokens_per_second": [0.0, 4.0]}  # too short a turn: no figure
+    peers = [{"users": 8, "ratio": 1.25, **rates}, {"users": 32, "ratio": 2.5, **none}]
     first = update({}, report(5000))
     second = update(first, report(400, date="2026-02-02", peers=peers))
     assert second["slope_kb_per_1000"] == first["slope_kb_per_1000"]
