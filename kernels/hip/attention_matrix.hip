@@ -65,6 +65,7 @@ template <int W, int DIM, typename T>
 DEVICE void attention_matrix(const FwAttentionParams& p) {
   using Unit = Matrix<W, T>;
   constexpr int TOKENS = BLOCK / W * Unit::TOKENS, STEPS = DIM / MATRIX_COLUMNS;
+  static_assert(TOKENS >= FW_ATTENTION_TOKENS, "the launch has a block for every token");
   constexpr int SLOTS = Unit::SLOTS, SUMS = Unit::SUMS;
   constexpr bool KEPT = Unit::TOKEN_LOADS == 1;  // queries in registers; else read again each time
   FW_LDS(Words, turned, DIM * 4);

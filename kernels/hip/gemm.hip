@@ -10,7 +10,7 @@ namespace fw {
 
 #if defined(FW_MATRIX)
 
-constexpr int TILE_ROWS = 128, STEP = 2 * MATRIX_COLUMNS, CHUNKS = STEP / 8;  // 16-byte pieces of a row
+constexpr int TILE_ROWS = FW_GEMM_ROWS, STEP = 2 * MATRIX_COLUMNS, CHUNKS = STEP / 8;  // 16-byte pieces of a row
 
 // Where a piece lies: rows begin in banks of their own, for waves that read two or eight rows at once.
 DEVICE int staged_at(int row, int chunk) {

@@ -68,8 +68,7 @@ DEVICE void add_rms_norm(const fw_add_rms_norm_params& p) {
   for (int i = thread(); i < p.width; i += threads())
     residual[i] = narrow<T>(widen(residual[i]) + widen(x[i]));
   barrier();  // columns are dealt out otherwise below
-  normalise<W, T>(residual, out<T>(p.y) + at, p.weight, p.width, p.eps, p.weight_offset,
-                   true);
+  normalise<W, T>(residual, out<T>(p.y) + at, p.weight, p.width, p.eps, p.weight_offset, true);
 }
 
 template <int W, typename T>

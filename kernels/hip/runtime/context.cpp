@@ -46,9 +46,11 @@ void check_settings(const Settings& settings, const std::vector<std::string>& ow
 }
 
 Context::Context(const fw_context_options& options)
-    : driver_(open_driver(options.device,
-                          parse_settings(reinterpret_cast<const char*>(options.settings)))),
-      facts_(with_settings(driver_->facts(), parse_settings(reinterpret_cast<const char*>(options.settings)))),
+    : Context(options, parse_settings(reinterpret_cast<const char*>(options.settings))) {}
+
+Context::Context(const fw_context_options& options, const Settings& settings)
+    : driver_(open_driver(options.device, settings)),
+      facts_(with_settings(driver_->facts(), settings)),
       blocking_(options.wait == FW_WAIT_BLOCK),
       heartbeat_(reinterpret_cast<uint64_t*>(options.heartbeat)) {
   if (options.world > 1)

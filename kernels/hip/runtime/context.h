@@ -50,6 +50,8 @@ class Context {
   void stamp();
 
  private:
+  Context(const fw_context_options& options, const Settings& settings);
+
   std::unique_ptr<Driver> driver_;
   DeviceFacts facts_;
   bool blocking_;

@@ -75,10 +75,9 @@ void lower(Lowering& to, const fw_attention_prefill_params& p) {
   a.y = p.y;
   if (to.device().matrix_units && p.kv_dtype == p.dtype && p.dtype != FW_F32 &&
       (p.head_dim == 64 || p.head_dim == 128 || p.head_dim == 256)) {
-    constexpr int TOKENS = 64;  // the fewest that a block takes; attention_matrix.hip
+    const int64_t tokens = (int64_t)p.rows * (p.heads / p.kv_heads);
     to.launch(text("attention_matrix_%s_%d", suffix(p.dtype), p.head_dim),
-              {p.kv_heads, blocks((int64_t)p.rows * (p.heads / p.kv_heads), TOKENS), p.sequences},
-              256, a);
+              {p.kv_heads, blocks(tokens, FW_ATTENTION_TOKENS), p.sequences}, 256, a);
     return;
   }
   a.splits = 1;

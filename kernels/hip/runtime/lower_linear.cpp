@@ -66,18 +66,18 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
   p.x_stride = padded_columns(rows.inputs);
   suffix(rows.dtype);
   const int x_dtype = built_type(p.weight.dtype, rows.dtype);
+  p.x = ready_rows(to, rows, p.x_stride, x_dtype);
   p.rows = rows.rows;
   const Family family = family_of(to.device(), p.weight.dtype, x_dtype);
   p.split = split_of(to.device(), family, weight_rows, rows.inputs);
   const int tile = row_tile(family, rows.rows), waves = FW_LINEAR_BLOCK / to.device().wave;
-  p.x = ready_rows(to, rows, p.x_stride, x_dtype);
   // A gated output takes two weight rows.
   const int outputs = waves / p.split * family.weight_rows / (weight_rows / p.outputs);
   const std::string types = *family.name ? suffix(x_dtype)
                                          : text("%s_%s", suffix(p.weight.dtype), suffix(x_dtype));
+  // No decode step has more rows than the largest tile, so that this is a prompt's product as well.
   if (*family.name && (to.prefill || rows.rows > family.largest_tile)) {
-    constexpr int TILE_ROWS = 128;  // of weights; gemm.hip
-    const int tiles = blocks(weight_rows, TILE_ROWS);
+    const int tiles = blocks(weight_rows, FW_GEMM_ROWS);
     const bool few = (int64_t)tiles * blocks(rows.rows, 128) < to.device().compute_units;
     const int tokens = few ? 64 : 128;
     to.launch(text("%s_gemm_%s_%d", op, suffix(x_dtype), tokens),
