@@ -181,9 +181,11 @@ def run_target(runtime: Path, seed: int, only: str) -> dict[str, Any]:
     backend.close()
     positions: list[str] = []
     attempt("fixture", lambda: positions.append(fixture()))
+    if not count:
+        failures.append(f"nothing was run: no case's name has {only!r}")
     return {
         "cases": count,
-        "agree": count - len(failures),
+        "agree": max(0, count - len(failures)),
         "kernels": len(runner.kernels),
         "instructions": runner.instructions,
         "positions": " ".join(positions),
