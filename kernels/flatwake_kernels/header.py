@@ -77,6 +77,13 @@ def _lines() -> Iterator[str]:
             yield f"  FIELD({name}, {field[0]}) \\"
         yield f"  END({name}) \\"
     yield ""
+    yield "/* BUFFER(op, struct, field) for every buffer of an op. */"
+    yield "#define FW_BUFFERS(BUFFER) \\"
+    for op in OPS:
+        for field, kind in op.fields.items():
+            if isinstance(kind, (Tensor, Records)):
+                yield f"  BUFFER(FW_OP_{op.name.upper()}, {op.struct.__name__}, {field}) \\"
+    yield ""
     yield "#endif"
 
 

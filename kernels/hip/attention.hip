@@ -187,9 +187,11 @@ DEVICE void attention(const FwAttentionParams& p) {
   }
 }
 
-DEVICE void attention_combine(const fw_attention_combine_params& p) {
+DEVICE void attention_combine(const FwCombineParams& params) {
+  const fw_attention_combine_params& p = params.op;
   const int row = block_y(), head = block_x(), length = in<int>(p.row_length)[row];
   const size_t place = (size_t)row * p.heads + head;
+  const size_t gates = (size_t)row * params.gate_stride + params.gate_offset + head * p.head_dim;
   const int part = split_length(length, p.splits, p.split_positions);
   const int count = length > 0 ? least((length + part - 1) / part, p.splits) : 0;
   const float* ml = in<float>(p.partial_ml) + place * p.splits * 2;
@@ -198,10 +200,13 @@ DEVICE void attention_combine(const fw_attention_combine_params& p) {
   for (int s = 0; s < count; s++) largest = fmax(largest, ml[2 * s]);
   for (int s = 0; s < count; s++) weight = fma(ml[2 * s + 1], exp(ml[2 * s] - largest), weight);
   for (int i = thread(); i < p.head_dim; i += threads()) {
+    const float gate = params.gate ? load_as(params.gate, p.dtype, gates + i) : 0.0f;
     float sum = 0;
     for (int s = 0; s < count; s++)
       sum = fma(partial[(size_t)s * p.head_dim + i], exp(ml[2 * s] - largest), sum);
-    store_as(p.y, p.dtype, place * p.head_dim + i, count ? sum / weight : 0.0f);
+    float value = count ? sum / weight : 0.0f;
+    if (params.gate && count) value = rounded(p.dtype, value) * sigmoid(gate);
+    store_as(p.y, p.dtype, place * p.head_dim + i, value);
   }
 }
 
@@ -229,5 +234,5 @@ DEVICE void output_gate(const fw_output_gate_params& p) {
 ENTRIES(f32, float)
 ENTRIES(f16, fw::f16)
 ENTRIES(bf16, fw::bf16)
-FW_KERNEL(attention_combine, 64, fw_attention_combine_params) { fw::attention_combine(p); }
+FW_KERNEL(attention_combine, 64, FwCombineParams) { fw::attention_combine(p); }
 FW_KERNEL(output_gate, 256, fw_output_gate_params) { fw::output_gate(p); }

@@ -3,6 +3,9 @@
 // The weight rows are the unit's 16-row side. All waves of a block share them and are added in their
 // order; which columns each takes follows from the shape alone: a row's bits are the same alone and
 // in company. So a block asks for much of few rows: its loads are near one another in memory.
+//
+// What comes around a product is done at its end: half of a norm, an output's convolution.
+#include "conv.h"
 #include "linear.h"
 #include "matrix.h"
 
@@ -46,10 +49,26 @@ struct Chunk {
   }
 };
 
+// What follows a product. written() hears of every output as it is stored; begin() is called behind
+// the first weights' loads.
+struct Nothing {
+  DEVICE void begin() {}
+  DEVICE void written(int, int, float, bool) {}
+};
+
+// The scale of a row whose squares were added up by parts.
+template <int W>
+DEVICE float row_scale(const FwLinearParams& p, int row) {
+  const int parts = p.x_stride / FW_NORM_PART;
+  float sum = 0;
+  for (int i = lane<W>(); i < parts; i += W) sum += in<float>(p.squares)[(size_t)row * parts + i];
+  return 1.0f / sqrt(wave_sum<W>(sum) / p.x_stride + p.eps);
+}
+
 // On matrix units. A wave takes 16 weight rows and ROWS rows of x, a chunk of columns at a time. With
 // up to 16 rows the next chunk is asked for as soon as the last one's registers are free.
-template <int W, int ROWS, typename T, bool GATED>
-DEVICE void linear_matrix(const FwLinearParams& p) {
+template <int W, int ROWS, typename T, bool GATED, bool SCALED, typename After>
+DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   using Unit = Matrix<W, T>;
   constexpr int WAVES = FW_LINEAR_BLOCK / W;
   constexpr int TILES = ROWS > Unit::TOKENS ? ROWS / Unit::TOKENS : 1;
@@ -58,6 +77,7 @@ DEVICE void linear_matrix(const FwLinearParams& p) {
   constexpr int TOKEN_SUMS = MATRIX_ROWS + (ROWS <= 16 ? 4 : 0), SUMS = TOKENS * TOKEN_SUMS;
   constexpr int OUTPUTS = GATED ? MATRIX_ROWS / 2 : MATRIX_ROWS;
   FW_LDS(float, partial, WAVES * SUMS);
+  FW_LDS(float, scales, SCALED ? ROWS : 1);
   const int row0 = block_y() * ROWS, live = live_rows(p.live, p.rows);
   if (row0 > 0 && row0 >= live) return;
   const int wave = uniform(thread() / W), first = block_x() * OUTPUTS;
@@ -81,6 +101,12 @@ DEVICE void linear_matrix(const FwLinearParams& p) {
   const int whole = p.x_stride / COLUMNS * COLUMNS;
   int k = wave * COLUMNS;
   if (EARLY && k < whole) chunk.ask(weight, x, k);
+  after.begin();
+  if (SCALED)
+    for (int r = wave; r < ROWS; r += WAVES) {
+      const float scale = row_scale<W>(p, least(row0 + r, p.rows - 1));
+      if (lane<W>() == 0) scales[r] = scale;
+    }
   for (; k < whole; k += STEP) {
     if (EARLY) {
       chunk.multiply(x, k, sums);
@@ -106,28 +132,125 @@ DEVICE void linear_matrix(const FwLinearParams& p) {
     for (int i = 0; i < Unit::SUMS; i++)
       partial[wave * SUMS + (t * Unit::TOKENS + Unit::sum_token(i)) * TOKEN_SUMS + Unit::sum_row(i)] =
           sums[t][i];
-  write_outputs<OUTPUTS, ROWS, GATED>(p, 1, row0, live, [&](int, int n, int r) {
-    float sum = 0;
-    FW_UNROLL
-    for (int i = 0; i < WAVES; i++) sum += partial[i * SUMS + r * TOKEN_SUMS + n];
-    return sum;
-  });
+  write_outputs<OUTPUTS, ROWS, GATED>(
+      p, 1, row0, live,
+      [&](int, int n, int r) {
+        float sum = 0;
+        FW_UNROLL
+        for (int i = 0; i < WAVES; i++) sum += partial[i * SUMS + r * TOKEN_SUMS + n];
+        return SCALED ? sum * scales[r] : sum;
+      },
+      [&](int n, int r, float value, bool kept) { after.written(n, r, value, kept); });
+}
+
+template <int W, int ROWS, typename T, bool GATED, bool SCALED>
+DEVICE void linear_matrix(const FwLinearParams& p) {
+  Nothing nothing;
+  linear_matrix<W, ROWS, T, GATED, SCALED>(p, nothing);
+}
+
+// The first half of a norm of what the product gives. A block's outputs are a part of the row, and a
+// thread's are of one column.
+template <int W, typename T>
+struct Weighed {
+  const FwLinearParams& p;
+  const int row0, output;
+  float factor;
+
+  DEVICE explicit Weighed(const FwLinearParams& of, int first_row)
+      : p(of), row0(first_row), output(block_x() * FW_NORM_PART + thread() % FW_NORM_PART) {}
+  DEVICE void begin() { factor = in<float>(p.norm)[output] + p.norm_offset; }
+  DEVICE void written(int n, int r, float value, bool kept) {
+    const float stored = widen(narrow<T>(value));
+    const float squares = group_sum<W, FW_NORM_PART>(stored * stored);
+    if (!kept) return;
+    const size_t row = row0 + r;
+    out<T>(p.weighed)[row * p.outputs + output] = narrow<T>(stored * factor);
+    if (n == 0) out<float>(p.squares)[row * (p.outputs / FW_NORM_PART) + block_x()] = squares;
+  }
+};
+
+// What a channel's convolution waits for is asked for behind the first weights. `values` are the
+// product's, as the convolution would read them.
+template <typename T, typename Values>
+struct Convolved {
+  using Of = Channel<T, fw_conv_step_params>;
+  const fw_conv_step_params& p;
+  Values& values;
+  const int which;
+  Of channel;
+
+  DEVICE static bool inside(const fw_conv_step_params& p) { return block_x() * MATRIX_ROWS < p.channels; }
+  DEVICE static Of channel_of(const fw_conv_step_params& p, int i) {
+    const int sequence = least(i / MATRIX_ROWS, p.sequences - 1);
+    return Of(p, rows_of(p, sequence), block_x() * MATRIX_ROWS + i % MATRIX_ROWS, sequence);
+  }
+  DEVICE Convolved(const fw_conv_step_params& of, Values& in_lds)
+      : p(of), values(in_lds), which(thread()), channel(channel_of(of, inside(of) ? which : 0)) {}
+  DEVICE void begin() {
+    if (inside(p)) channel.load(channel.rows.first);
+  }
+  DEVICE void written(int n, int r, float value, bool kept) {
+    if (kept) values[r * MATRIX_ROWS + n] = widen(narrow<T>(value));
+  }
+  DEVICE void finish() {
+    if (!inside(p)) return;
+    barrier();
+    const int all = p.sequences * MATRIX_ROWS;
+    if (which < all) step(channel, which);
+    for (int i = which + threads(); i < all; i += threads()) {
+      Of of = channel_of(p, i);
+      of.load(of.rows.first);
+      step(of, i);
+    }
+  }
+  DEVICE void step(Of& of, int i) {
+    of.step([&](int row) { return values[row * MATRIX_ROWS + i % MATRIX_ROWS]; });
+  }
+};
+
+template <int W, int ROWS, typename T>
+DEVICE void linear_conv(const FwProjectionParams& p) {
+  FW_LDS(float, values, ROWS * MATRIX_ROWS);
+  Convolved<T, decltype(values)> after(p.conv, values);
+  linear_matrix<W, ROWS, T, false, true>(p.linear, after);
+  after.finish();
+}
+
+template <int W, int ROWS, typename T>
+DEVICE void linear_weighed(const FwLinearParams& p) {
+  Weighed<W, T> after(p, block_y() * ROWS);
+  linear_matrix<W, ROWS, T, false, false>(p, after);
 }
 
 }  // namespace fw
 
-#define MATRIX_ENTRY(rows, suffix, T)                                                 \
-  FW_KERNEL(linear_matrix_##suffix##_##rows, FW_LINEAR_BLOCK, FwLinearParams) {       \
-    fw::linear_matrix<FW_WAVE, rows, T, false>(p);                                    \
-  }                                                                                   \
-  FW_KERNEL(gate_up_silu_matrix_##suffix##_##rows, FW_LINEAR_BLOCK, FwLinearParams) { \
-    fw::linear_matrix<FW_WAVE, rows, T, true>(p);                                     \
+#define MATRIX_ENTRY(rows, name, T, scaled)                                    \
+  FW_KERNEL(linear_##name##_##rows, FW_LINEAR_BLOCK, FwLinearParams) {         \
+    fw::linear_matrix<FW_WAVE, rows, T, false, scaled>(p);                     \
+  }                                                                            \
+  FW_KERNEL(gate_up_silu_##name##_##rows, FW_LINEAR_BLOCK, FwLinearParams) {   \
+    fw::linear_matrix<FW_WAVE, rows, T, true, scaled>(p);                      \
   }
-#define MATRIX_ENTRIES(suffix, T) \
-  MATRIX_ENTRY(8, suffix, T)      \
-  MATRIX_ENTRY(16, suffix, T)     \
-  MATRIX_ENTRY(32, suffix, T)     \
-  MATRIX_ENTRY(64, suffix, T)
-MATRIX_ENTRIES(f16, fw::f16)
-MATRIX_ENTRIES(bf16, fw::bf16)
+#define MATRIX_ENTRIES(name, T, scaled) \
+  MATRIX_ENTRY(8, name, T, scaled)      \
+  MATRIX_ENTRY(16, name, T, scaled)     \
+  MATRIX_ENTRY(32, name, T, scaled)     \
+  MATRIX_ENTRY(64, name, T, scaled)
+MATRIX_ENTRIES(matrix_f16, fw::f16, false)
+MATRIX_ENTRIES(matrix_bf16, fw::bf16, false)
+// float16 has no room for a row that isn't scaled yet.
+MATRIX_ENTRIES(scaled_matrix_bf16, fw::bf16, true)
+
+#define AROUND_ENTRY(rows)                                                             \
+  FW_KERNEL(linear_weighed_matrix_bf16_##rows, FW_LINEAR_BLOCK, FwLinearParams) {      \
+    fw::linear_weighed<FW_WAVE, rows, fw::bf16>(p);                                    \
+  }                                                                                    \
+  FW_KERNEL(linear_conv_scaled_matrix_bf16_##rows, FW_LINEAR_BLOCK, FwProjectionParams) { \
+    fw::linear_conv<FW_WAVE, rows, fw::bf16>(p);                                       \
+  }
+AROUND_ENTRY(8)
+AROUND_ENTRY(16)
+AROUND_ENTRY(32)
+AROUND_ENTRY(64)
 #endif

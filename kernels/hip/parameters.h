@@ -20,10 +20,29 @@ struct FwEmbeddingParams {
 
 // linear and gate_up_silu. `x_stride` and the weight's stride are multiples of 32 and padded with
 // zeros; `split` waves share an output's columns: a function of the shape alone.
+//
+// An RMSNorm between two products is shared by them. The first also writes its outputs times the
+// norm's weights, `weighed`, and of every FW_NORM_PART outputs the sum of squares, `squares` [rows,
+// outputs ÷ FW_NORM_PART]; the second's x is `weighed`, and `squares` scales what it gives.
 struct FwLinearParams {
   FwMatrix weight;
-  uint64_t x, y, bias, residual, live;
-  int32_t rows, x_stride, outputs, output_dtype, split, reserved;
+  uint64_t x, y, bias, residual, live, norm, weighed, squares;
+  int32_t rows, x_stride, outputs, output_dtype, split;
+  float eps, norm_offset;
+  int32_t reserved;
+};
+
+// A linear layer whose first outputs are a convolution's input.
+struct FwProjectionParams {
+  FwLinearParams linear;
+  fw_conv_step_params conv;
+};
+
+// attention_combine, and output_gate on what it gives where `gate` isn't 0.
+struct FwCombineParams {
+  fw_attention_combine_params op;
+  uint64_t gate;
+  int32_t gate_stride, gate_offset;
 };
 
 // y[r, i] = x[r, i] for i < width, 0 up to `stride`, in another type.
@@ -56,6 +75,7 @@ struct FwReadParams {
   int32_t blocks, reserved;
 };
 
+#define FW_NORM_PART 16 /* outputs of a block of linear_matrix */
 #define FW_SAMPLE_PART 4096
 #define FW_GDN_COLUMNS 32
 #define FW_GDN_KEYS 128 /* the largest key_dim */

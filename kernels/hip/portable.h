@@ -79,6 +79,11 @@ DEVICE void store_as(uint64_t address, int dtype, size_t i, float value) {
   else if (dtype == FW_F16) out<f16>(address)[i] = narrow<f16>(value);
   else out<bf16>(address)[i] = narrow<bf16>(value);
 }
+// What reading it back would give.
+DEVICE float rounded(int dtype, float value) {
+  if (dtype == FW_F32) return value;
+  return dtype == FW_F16 ? widen(narrow<f16>(value)) : widen(narrow<bf16>(value));
+}
 
 // Eight consecutive elements, as they lie: 16 bytes of a 16-bit type, 32 of float.
 template <typename T>

@@ -2,75 +2,20 @@
 //
 // A step walks a sequence's rows in order and keeps the state after every one of them. A chunk's
 // convolution takes rows at once; conv_keep, launched after it, leaves the state at its end.
-#include "slots.h"
+#include "conv.h"
 
 namespace fw {
 
-constexpr int TAPS = FW_CONV_TAPS, CONV_RUN = FW_CONV_RUN;
-
-// A channel of a sequence: its inputs before and among `rows`, and its taps, at the end of arrays of
-// a fixed size, so that they stay in registers.
-template <typename T, typename Params>
-struct Channel {
-  const Params& p;
-  const Rows rows;
-  const int channel, skip;
-  const size_t stride, at;
-  const float* history;
-
-  DEVICE Channel(const Params& of, Rows all, int which, int sequence)
-      : p(of),
-        rows(all),
-        channel(which),
-        skip(TAPS - of.taps),
-        stride((size_t)of.channels * of.history),
-        at((size_t)which * of.history),
-        history(in<float>(of.state) + slot_in(of, sequence) * stride + at) {}
-  DEVICE float input(int row) const {
-    return row < rows.first
-               ? history[row - rows.first + p.history]
-               : widen(in<T>(p.x)[(size_t)row * p.stride + p.offset + channel]);
-  }
-  // The inputs before `row`.
-  DEVICE void load(int row, float (&window)[TAPS], float (&weight)[TAPS]) const {
-    const float* taps = in<float>(p.weight) + (size_t)channel * p.taps;
-    FW_UNROLL
-    for (int i = 0; i < TAPS; i++) {
-      weight[i] = i >= skip ? taps[i - skip] : 0.0f;
-      window[i] = i >= skip && i < TAPS - 1 ? input(row - (TAPS - 1) + i) : 0.0f;
-    }
-  }
-  // y of `row`, whose input joins the window.
-  DEVICE void convolve(int row, float (&window)[TAPS], const float (&weight)[TAPS]) const {
-    window[TAPS - 1] = input(row);
-    float sum = 0;
-    FW_UNROLL
-    for (int i = 0; i < TAPS; i++)
-      if (i >= skip) sum += window[i] * weight[i];
-    out<T>(p.y)[(size_t)row * p.channels + channel] = narrow<T>(silu(sum));
-    FW_UNROLL
-    for (int i = 0; i + 1 < TAPS; i++) window[i] = window[i + 1];
-  }
-  DEVICE void keep(size_t slot, const float (&window)[TAPS]) const {
-    float* kept = out<float>(p.state) + slot * stride + at;
-    FW_UNROLL
-    for (int i = 0; i + 1 < TAPS; i++)
-      if (i >= skip) kept[i - skip] = window[i];
-  }
-};
+constexpr int CONV_RUN = FW_CONV_RUN;
 
 template <typename T>
 DEVICE void conv_step(const fw_conv_step_params& p) {
   const int which = block_x() * threads() + thread(), sequence = block_y();
   const Rows rows = rows_of(p, sequence);
   if (which >= p.channels || rows.first >= rows.end) return;
-  const Channel<T, fw_conv_step_params> channel(p, rows, which, sequence);
-  float window[TAPS], weight[TAPS];
-  channel.load(rows.first, window, weight);
-  for (int row = rows.first; row < rows.end; row++) {
-    channel.convolve(row, window, weight);
-    if (const size_t slot = slot_out<true>(p, rows, row)) channel.keep(slot, window);
-  }
+  Channel<T, fw_conv_step_params> channel(p, rows, which, sequence);
+  channel.load(rows.first);
+  channel.step([&](int row) { return channel.input(row); });
 }
 
 // A thread takes CONV_RUN rows of a channel.
@@ -80,10 +25,9 @@ DEVICE void conv_chunk(const fw_conv_chunk_params& p) {
   const Rows rows = rows_of(p, sequence);
   const int first = rows.first + block_z() * CONV_RUN, end = least(first + CONV_RUN, rows.end);
   if (which >= p.channels || first >= end) return;
-  const Channel<T, fw_conv_chunk_params> channel(p, rows, which, sequence);
-  float window[TAPS], weight[TAPS];
-  channel.load(first, window, weight);
-  for (int row = first; row < end; row++) channel.convolve(row, window, weight);
+  Channel<T, fw_conv_chunk_params> channel(p, rows, which, sequence);
+  channel.load(first);
+  for (int row = first; row < end; row++) channel.convolve(row, channel.input(row));
 }
 
 // The state may stay where it was: conv_chunk has read it by now.
@@ -94,10 +38,9 @@ DEVICE void conv_keep(const fw_conv_chunk_params& p) {
   if (which >= p.channels || rows.first >= rows.end) return;
   const size_t slot = slot_out<false>(p, rows, rows.end - 1);
   if (!slot) return;
-  const Channel<T, fw_conv_chunk_params> channel(p, rows, which, sequence);
-  float window[TAPS], weight[TAPS];
-  channel.load(rows.end, window, weight);
-  channel.keep(slot, window);
+  Channel<T, fw_conv_chunk_params> channel(p, rows, which, sequence);
+  channel.load(rows.end);
+  channel.keep(slot);
 }
 
 constexpr int GDN_BLOCK = 256;

@@ -36,7 +36,7 @@ int number(const Settings& settings, const char* name, int otherwise) {
 
 void check_settings(const Settings& settings, const std::vector<std::string>& own) {
   std::vector<std::string> known = own;
-  known.insert(known.end(), {"matrix"});
+  known.insert(known.end(), {"matrix", "fuse"});
   for (const auto& [name, value] : settings) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string all;

@@ -20,11 +20,13 @@ struct DeviceFacts {
   std::string name, architecture, features;
   int compute_units, wave;
   bool matrix_units;  // that the kernels use
+  bool fuse = true;   // several calls by one launch, where a kernel can
 };
 
-// For comparison: matrix=0 keeps linear layers off the matrix units.
+// For comparison: matrix=0 keeps linear layers off the matrix units, fuse=0 calls apart.
 inline DeviceFacts with_settings(DeviceFacts facts, const Settings& settings) {
   facts.matrix_units = facts.matrix_units && number(settings, "matrix", 1) != 0;
+  facts.fuse = number(settings, "fuse", 1) != 0;
   return facts;
 }
 // Throws Error where a setting is neither that nor one of the driver's `own`.

@@ -84,9 +84,13 @@ void lower(Lowering& to, const fw_attention_prefill_params& p) {
   launch_attention(to, "attention_prefill", a, p.kv_dtype, p.rows);
 }
 
-void lower(Lowering& to, const fw_attention_combine_params& p) {
+void lower(Lowering& to, const fw_attention_combine_params& p) { lower(to, p, nullptr); }
+
+void lower(Lowering& to, const fw_attention_combine_params& p, const fw_output_gate_params* gate) {
   suffix(p.dtype);
-  to.launch("attention_combine", {p.heads, p.rows, 1}, 64, p);
+  FwCombineParams combine{p, 0, 0, 0};
+  if (gate) combine = {p, gate->gate, gate->gate_stride, gate->gate_offset};
+  to.launch("attention_combine", {p.heads, p.rows, 1}, 64, combine);
 }
 
 }  // namespace fw::runtime

@@ -5,6 +5,7 @@ namespace fw::runtime {
 
 namespace {
 
+constexpr int LARGEST_TILE = 64;  // of rows of x, on matrix units
 constexpr int WAVES_WANTED = 16;  // on each compute unit, so that memory latency is hidden
 
 // A family of kernels: weight rows that a wave takes at once, columns that it takes at a time (0: all
@@ -16,7 +17,7 @@ struct Family {
 
 Family family_of(const DeviceFacts& device, int weight_dtype, int x_dtype) {
   if (device.matrix_units && weight_dtype == x_dtype && x_dtype != FW_F32)
-    return {"_matrix", 16, 0, 8, 64};
+    return {"_matrix", 16, 0, 8, LARGEST_TILE};
   return {"", 4, device.wave * 8, 1, 8};
 }
 
@@ -32,6 +33,9 @@ int split_of(const DeviceFacts& device, const Family& family, int weight_rows, i
     split *= 2;
   return split;
 }
+
+// No decode step has more rows than the largest tile: more are a prompt's.
+bool is_gemm(const Lowering& to, int rows) { return to.prefill || rows > LARGEST_TILE; }
 
 int row_tile(const Family& family, int rows) {
   int tile = family.smallest_tile;
@@ -59,7 +63,7 @@ uint64_t ready_rows(Lowering& to, const Rows& rows, int stride, int dtype) {
 }
 
 void lower_product(Lowering& to, const char* op, const Weights* weights, const Rows& rows,
-                   FwLinearParams p, int weight_rows) {
+                   FwLinearParams p, int weight_rows, const Around& around) {
   if (!weights || weights->matrix().columns != rows.inputs || weights->matrix().rows != weight_rows)
     throw Error(FW_INVALID, text("%s: the layer isn't [%d, %d]", op, weight_rows, rows.inputs));
   p.weight = weights->matrix();
@@ -75,8 +79,7 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
   const int outputs = waves / p.split * family.weight_rows / (weight_rows / p.outputs);
   const std::string types = *family.name ? suffix(x_dtype)
                                          : text("%s_%s", suffix(p.weight.dtype), suffix(x_dtype));
-  // No decode step has more rows than the largest tile, so that this is a prompt's product as well.
-  if (*family.name && (to.prefill || rows.rows > family.largest_tile)) {
+  if (*family.name && is_gemm(to, rows.rows)) {
     const int tiles = blocks(weight_rows, FW_GEMM_ROWS);
     const bool few = (int64_t)tiles * blocks(rows.rows, 128) < to.device().compute_units;
     const int tokens = few ? 64 : 128;
@@ -84,13 +87,51 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
               {tiles, blocks(rows.rows, tokens), 1}, FW_LINEAR_BLOCK, p);
     return;
   }
-  to.launch(text("%s%s_%s_%d", op, family.name, types.c_str(), tile),
-            {blocks(p.outputs, outputs), blocks(rows.rows, tile), 1}, FW_LINEAR_BLOCK, p);
+  const Grid grid{blocks(p.outputs, outputs), blocks(rows.rows, tile), 1};
+  const char* also = "";
+  if (const auto* norm = around.before) {
+    p.squares = around.squares;
+    p.eps = norm->eps;
+    also = around.conv ? "_conv_scaled" : "_scaled";
+  }
+  if (const auto* norm = around.after) {
+    p.squares = around.squares;
+    p.norm = norm->weight;
+    p.norm_offset = norm->weight_offset;
+    p.weighed = norm->y;
+    also = "_weighed";
+  }
+  const std::string kernel = text("%s%s%s_%s_%d", op, also, family.name, types.c_str(), tile);
+  if (around.conv) to.launch(kernel, grid, FW_LINEAR_BLOCK, FwProjectionParams{p, *around.conv});
+  else to.launch(kernel, grid, FW_LINEAR_BLOCK, p);
+}
+
+template <typename Params>
+bool is_step(const Lowering& to, const Params& p) {
+  const auto* weights = reinterpret_cast<const Weights*>(p.weight);
+  return to.device().matrix_units && weights && weights->matrix().dtype == FW_BF16 &&
+         p.dtype == FW_BF16 && padded_columns(p.inputs) == p.inputs && !is_gemm(to, p.rows);
 }
 
 }  // namespace
 
-void lower(Lowering& to, const fw_linear_params& p) {
+bool takes_norm_before(const Lowering& to, const fw_linear_params& p) { return is_step(to, p); }
+bool takes_norm_before(const Lowering& to, const fw_gate_up_silu_params& p) { return is_step(to, p); }
+bool takes_norm_after(const Lowering& to, const fw_linear_params& p) {
+  return is_step(to, p) && p.output_dtype == FW_BF16 && p.outputs % FW_NORM_PART == 0;
+}
+
+// A block has whole channels and all rows.
+bool takes_conv(const Lowering& to, const fw_linear_params& p, const fw_conv_step_params& conv) {
+  return is_step(to, p) && p.output_dtype == FW_BF16 && conv.dtype == FW_BF16 &&
+         conv.taps <= FW_CONV_TAPS && conv.offset == 0 && conv.channels % 16 == 0 &&
+         conv.channels <= p.outputs && conv.stride == p.outputs;
+}
+
+void lower(Lowering& to, const fw_linear_params& p) { lower(to, p, {}); }
+void lower(Lowering& to, const fw_gate_up_silu_params& p) { lower(to, p, {}); }
+
+void lower(Lowering& to, const fw_linear_params& p, const Around& around) {
   FwLinearParams product{};
   product.y = p.y;
   product.bias = p.bias;
@@ -100,17 +141,17 @@ void lower(Lowering& to, const fw_linear_params& p) {
   product.output_dtype = p.output_dtype;
   suffix(p.output_dtype);
   lower_product(to, "linear", reinterpret_cast<const Weights*>(p.weight),
-                {p.x, p.rows, p.inputs, p.dtype}, product, p.outputs);
+                {p.x, p.rows, p.inputs, p.dtype}, product, p.outputs, around);
 }
 
-void lower(Lowering& to, const fw_gate_up_silu_params& p) {
+void lower(Lowering& to, const fw_gate_up_silu_params& p, const Around& around) {
   FwLinearParams product{};
   product.y = p.y;
   product.live = p.live;
   product.outputs = p.outputs;
   product.output_dtype = p.dtype;
   lower_product(to, "gate_up_silu", reinterpret_cast<const Weights*>(p.weight),
-                {p.x, p.rows, p.inputs, p.dtype}, product, 2 * p.outputs);
+                {p.x, p.rows, p.inputs, p.dtype}, product, 2 * p.outputs, around);
 }
 
 }  // namespace fw::runtime

@@ -21,6 +21,8 @@ class Lowering {
 
   std::vector<Launch> launches;
   std::vector<int> ends;  // launches of calls 0 … i
+  // The next `count` calls are lowered: the first by what has been launched, the others in it.
+  void done(int count) { ends.insert(ends.end(), count, (int)launches.size()); }
   std::vector<std::shared_ptr<Region>> kept;
 
   // --- For the functions that lower an op ---
@@ -36,6 +38,14 @@ class Lowering {
     std::memcpy(launch.parameters, &parameters, sizeof parameters);
     launches.push_back(launch);
   }
+  // Sums of squares of rows, which live from one launch to the next.
+  uint64_t squares(int64_t bytes) {
+    if (!squares_ || squares_->bytes() < bytes) {
+      workspace(bytes);
+      squares_ = kept.back();
+    }
+    return squares_->address();
+  }
   uint64_t workspace(int64_t bytes) {
     kept.push_back(context_.workspace(bytes));
     return kept.back()->address();
@@ -43,9 +53,20 @@ class Lowering {
 
  private:
   Context& context_;
+  std::shared_ptr<Region> squares_;
 };
 
 bool lowers(int op);
+
+// A call's parameters, whose size add() has checked.
+template <typename Params>
+const Params* parameters(const fw_call& call) {
+  return reinterpret_cast<const Params*>(call.params);
+}
+
+// Lower some of the first calls by fewer launches than calls: how many, or 0. What only the next of
+// them reads need not be written.
+int lower_together(Lowering& to, const fw_call* calls, int left);
 
 inline int blocks(int64_t work, int each) { return (int)((work + each - 1) / each); }
 // f32, f16 or bf16, as in the kernels' names.
@@ -73,5 +94,22 @@ void lower(Lowering& to, const fw_slot_copy_params& p);
 void lower(Lowering& to, const fw_slot_zero_params& p);
 void lower(Lowering& to, const fw_sample_params& p);
 void lower(Lowering& to, const fw_logprobs_params& p);
+
+
+// --- What a launch may do beside its own op ---
+// A norm is shared by the products before and after it, which pass its squares on; what a product
+// gives may be convolved.
+struct Around {
+  const fw_rms_norm_params *before = nullptr, *after = nullptr;
+  const fw_conv_step_params* conv = nullptr;
+  uint64_t squares = 0;
+};
+bool takes_norm_before(const Lowering& to, const fw_linear_params& p);
+bool takes_norm_before(const Lowering& to, const fw_gate_up_silu_params& p);
+bool takes_norm_after(const Lowering& to, const fw_linear_params& p);
+bool takes_conv(const Lowering& to, const fw_linear_params& p, const fw_conv_step_params& conv);
+void lower(Lowering& to, const fw_linear_params& p, const Around& around);
+void lower(Lowering& to, const fw_gate_up_silu_params& p, const Around& around);
+void lower(Lowering& to, const fw_attention_combine_params& p, const fw_output_gate_params* gate);
 
 }  // namespace fw::runtime

@@ -11,6 +11,7 @@ from flatwake_kernels.backend import Backend
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype, widen_bf16
+from fused import Found, combine_then_gate, product_norm_product
 from op_bench import SEED, Bench
 from op_cases import attention_decode, attention_prefill
 from sampling import Sampler, Slot
@@ -157,6 +158,45 @@ def choices_are_the_references(backend: Backend, reference: Backend) -> None:
         assert np.array_equal(pair[1].top_id.read(), pair[0].top_id.read())
 
 
+def calls_by_one_launch_give_what_they_give_apart(backend: Backend, reference: Backend) -> None:
+    groups: list[Callable[[Backend, bool], Found]] = [
+        lambda b, apart: combine_then_gate(b, apart=apart)
+    ]
+    for kind in ("linear", "gate_up", "conv"):
+        for lengths in ([1], [1, 2, 1, 0, 3], [1] * 13, [2] * 11, [1] * 18 + [2] * 20):
+            groups.append(
+                lambda b, apart, lengths=lengths, kind=kind: product_norm_product(
+                    b, lengths, kind, apart=apart
+                )
+            )
+    for group in groups:
+        together, apart, wanted = group(backend, False), group(backend, True), group(reference, True)
+        # A norm inside a product rounds what isn't scaled yet.
+        for name, values in wanted.values.items():
+            for found in (together, apart):
+                if name in found.values:
+                    error = np.abs(found.values[name] - values).max() / np.abs(values).max()
+                    assert error < 2e-2, (name, error)
+        _assert_fewer_launches(backend, together, apart)
+
+
+def _assert_fewer_launches(backend: Backend, together: Found, apart: Found) -> None:
+    # The reader of what lies between is a launch itself, but a gate reads it anyway.
+    saved = apart.launches - together.launches - ("normed" in apart.values)
+    taken = 1 if "normed" not in apart.values else 1 + ("mixed" in apart.values)
+    assert saved in (0, taken), (saved, taken)
+    assert saved or "normed" in apart.values, "a gate is joined by every device"
+
+
+def rows_of_a_normed_product_do_not_depend_on_their_company(backend: Backend, _: Backend) -> None:
+    for kind in ("linear", "gate_up", "conv"):
+        everything = product_norm_product(backend, [1] * 60, kind, apart=False).values
+        for rows in (1, 7, 8, 9, 33):
+            found = product_norm_product(backend, [1] * rows, kind, apart=False).values
+            for name in found.keys() - {"state"}:
+                assert np.array_equal(found[name], everything[name][:rows]), (kind, name, rows)
+
+
 def device_memory_comes_back(backend: Backend, _: Backend) -> None:
     before = backend.memory().allocated
     for _round in range(3):
@@ -172,6 +212,8 @@ CHECKS: tuple[Callable[[Backend, Backend], None], ...] = (
     rows_of_a_chunk_do_not_depend_on_their_number,
     attention_does_not_depend_on_company,
     attention_does_not_depend_on_how_a_prompt_is_cut,
+    calls_by_one_launch_give_what_they_give_apart,
+    rows_of_a_normed_product_do_not_depend_on_their_company,
     a_graph_replays_what_buffers_hold_then,
     choices_are_the_references,
     device_memory_comes_back,

@@ -1,0 +1,128 @@
+"""Groups of calls that a device may do by one launch, and the same with a reader of what lies between."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+from flatwake_kernels import ops
+from flatwake_kernels.backend import Backend
+from flatwake_kernels.buffer import Buffer
+from flatwake_kernels.declaration import Op
+from flatwake_kernels.dtype import Dtype
+from flatwake_kernels.native import NativeBackend
+from flatwake_kernels.plan import Plan
+from op_bench import SEED, Bench, decode, sequence_rows
+
+BF16 = Dtype.BF16
+INPUTS, WIDTH = 96, 416
+"""WIDTH is a normed row's: three chunks of columns and a rest."""
+CHANNELS, TAPS, SLOTS = 48, 4, 70
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a group of calls left, by name, and its launches."""
+
+    values: dict[str, np.ndarray]
+    launches: int
+
+
+def product_norm_product(backend: Backend, lengths: list[int], kind: str, *, apart: bool) -> Found:
+    """A layer onto its residual, a norm, the product of that (`linear`, `gate_up` or `conv`, which
+    convolves it), and a norm that overwrites the first one's; `apart` reads normed rows in between.
+
+    `lengths` are the rows of each sequence; row r is the same whatever comes after it.
+    """
+    bench = Bench(backend, SEED)
+    count, live = sum(lengths) + 1, bench.ints([sum(lengths)])
+    x, hidden = (
+        bench.given(np.random.default_rng(i).standard_normal((64, n), np.float32)[:count], BF16)
+        for i, n in enumerate((INPUTS, WIDTH))
+    )
+    normed = bench.empty(count, WIDTH, dtype=BF16)
+    weight = bench.normal(WIDTH)
+    norm = {"x": hidden, "y": normed, "weight": weight, "live": live, "eps": 1e-5, "weight_offset": 1.0}
+    outputs = 100
+    y = bench.empty(count, outputs, dtype=BF16)
+    layer = bench.layer(2 * outputs if kind == "gate_up" else outputs, WIDTH, BF16)
+    product = ops.GateUpSilu if kind == "gate_up" else ops.Linear
+    first = ops.Linear(
+        x=x, y=hidden, residual=hidden, weight=bench.layer(WIDTH, INPUTS, BF16), live=live
+    )
+    calls: list[Op] = [first, ops.RmsNorm(**norm), product(x=normed, y=y, weight=layer, live=live)]
+    left = {"hidden": hidden, "y": y}
+    if kind == "conv":
+        mixed = bench.empty(count, CHANNELS, dtype=BF16)
+        state = np.random.default_rng(2).standard_normal((SLOTS, CHANNELS, TAPS - 1), np.float32)
+        left |= {"mixed": mixed, "state": bench.given(state)}
+        calls.append(
+            ops.ConvStep(
+                x=y, y=mixed, weight=bench.normal(CHANNELS, TAPS), state=left["state"],
+                **_slots(bench, lengths, count),
+            )
+        )  # fmt: skip
+    if apart:
+        left["normed"] = bench.empty(count, WIDTH, dtype=BF16)
+        index = bench.ints(np.arange(count))
+        calls.append(ops.GatherRows(x=normed, y=left["normed"], index=index))
+    calls.append(ops.RmsNorm(**norm))
+    return _run(backend, bench, calls, left, sum(lengths))
+
+
+def combine_then_gate(backend: Backend, *, apart: bool) -> Found:
+    """attention_combine and output_gate on its result; `apart` writes that elsewhere."""
+    bench = Bench(backend, SEED)
+    rows, heads, head_dim, splits = 3, 4, 24, 3
+    width = heads * head_dim
+    ml = bench.random.standard_normal((rows, heads, splits, 2), np.float32)
+    ml[..., 1] = np.abs(ml[..., 1]) + 0.1
+    y = bench.empty(rows, heads, head_dim, dtype=BF16)
+    gated = bench.empty(rows, width, dtype=BF16) if apart else y.view(rows, width)
+    calls = [
+        ops.AttentionCombine(
+            partial=bench.normal(rows, heads, splits, head_dim), partial_ml=bench.given(ml), y=y,
+            row_length=bench.ints([90, 1, 40]), split_positions=32,
+        ),
+        ops.OutputGate(
+            x=y.view(rows, width), gate=bench.normal(rows, width + 30, dtype=BF16), y=gated,
+            live=bench.ints([rows]), gate_offset=8,
+        ),
+    ]  # fmt: skip
+    return _run(backend, bench, calls, {"y": gated}, rows)
+
+
+def _slots(bench: Bench, lengths: list[int], rows: int) -> dict[str, Buffer]:
+    """Sequence i reads slot i + 1 and writes it, but the second one writes the last slot."""
+    arrays = sequence_rows([list(range(1, n + 1)) for n in lengths], rows)
+    slots = {"slot_in": np.zeros(rows, np.int32), "slot_out": np.zeros(rows, np.int32)}
+    for i, count in enumerate(lengths):
+        first = arrays["first_row"][i]
+        slots["slot_in"][i] = i + 1
+        slots["slot_out"][first : first + count] = SLOTS - 1 if i == 1 else i + 1
+    names = ("first_row", "row_count")
+    return {n: bench.ints(v) for n, v in (*((n, arrays[n]) for n in names), *slots.items())}
+
+
+def _run(
+    backend: Backend, bench: Bench, calls: list[Op], left: dict[str, Buffer], live: int
+) -> Found:
+    with backend.record() as plan:
+        for call in calls:
+            plan.add(call)
+    plan.run()
+    bench.check_guards()
+    rows = {n: decode(b) if n == "state" else decode(b)[:live] for n, b in left.items()}
+    return Found(rows, _launches(backend, plan))
+
+
+def _launches(backend: Backend, plan: Plan) -> int:
+    """How many kernels a run of the plan launches; the reference has none."""
+    if not isinstance(backend, NativeBackend):
+        return 0
+    count = ctypes.c_int32()
+    library = ctypes.CDLL(str(backend.library.path))
+    handle = plan._handle  # type: ignore[attr-defined]
+    assert library.fw_plan_launches(handle, ctypes.byref(count), None) == 0
+    return count.value
