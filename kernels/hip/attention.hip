@@ -1,8 +1,8 @@
 // attention_decode, attention_combine, attention_prefill, output_gate.
 //
-// A block takes one row's query heads of one KV head over a range of positions. A wave takes whole
-// KV blocks (16 positions) in turn; groups of LANES lanes take positions, eight elements a lane,
-// each with a running maximum of its own. The groups are joined at the end, in their order, over
+// A block takes one row's query heads of one KV head over a range of positions. Its waves take a few
+// of them in turn, and ask for their next ones first; groups of LANES lanes take positions, eight
+// elements a lane, each with a running maximum of its own. The groups are joined at the end, in their order, over
 // LDS whose size depends on nothing. Which group sees a position, and in which order, follows from
 // the row's own length: not from its company, nor from how its prompt was cut into chunks.
 #include "parameters.h"
@@ -20,33 +20,45 @@ struct Running {
   float largest[HEADS], weight[HEADS], sums[HEADS][8];
 };
 
-// Positions that are not seen read the last one that is, and weigh nothing; lanes beyond head_dim
-// read the head's start, which their q of zero leaves without effect.
+// Positions that a wave takes at once: TURNS of each of its groups.
+template <int W, int LANES, int HEADS>
+struct Span {
+  static constexpr int GROUPS = W / LANES, BATCH = FW_BLOCK_TOKENS / GROUPS;
+  static constexpr int MOST = HEADS == 1 ? 4 : 2, TURNS = BATCH > MOST ? MOST : BATCH;  // by registers
+  static constexpr int POSITIONS = GROUPS * TURNS;
+};
+
+// Keys and values of a span. Positions that are not seen read the last one that is, and weigh nothing;
+// lanes beyond head_dim read the head's start, which their q of zero leaves without effect.
 template <int W, int LANES, int HEADS, typename T>
-DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim, float scale,
-                         const float (&q)[HEADS][8], Running<HEADS>& run) {
-  constexpr int GROUPS = W / LANES, BATCH = FW_BLOCK_TOKENS / GROUPS;
-  constexpr int MOST = HEADS == 1 ? 4 : 2, TURNS = BATCH > MOST ? MOST : BATCH;  // by registers
-  const int group = lane<W>() / LANES, offset = lane<W>() % LANES * 8;
-  const int at = offset < head_dim ? offset : 0;
-  for (int first = 0; first < count; first += GROUPS * TURNS) {
-    Eight<T> key[TURNS], value[TURNS];
+struct Piece {
+  using Of = Span<W, LANES, HEADS>;
+  Eight<T> key[Of::TURNS], value[Of::TURNS];
+
+  // `keys` and `values` are of the block that holds the span; `count` positions of it are seen.
+  DEVICE void ask(const T* keys, const T* values, int first, int count, int head_dim) {
+    const int group = lane<W>() / LANES, offset = lane<W>() % LANES * 8;
     FW_UNROLL
-    for (int t = 0; t < TURNS; t++) {
-      const int place = least(first + t * GROUPS + group, count - 1) * head_dim + at;
+    for (int t = 0; t < Of::TURNS; t++) {
+      const int place = least(first + t * Of::GROUPS + group, count - 1) * head_dim +
+                        (offset < head_dim ? offset : 0);
       key[t] = load8(keys + place);
       value[t] = load8(values + place);
     }
+  }
+  DEVICE void attend(int first, int count, float scale, const float (&q)[HEADS][8],
+                     Running<HEADS>& run) const {
+    const int group = lane<W>() / LANES;
     FW_UNROLL
     for (int h = 0; h < HEADS; h++) {
-      float score[TURNS], largest = run.largest[h];
+      float score[Of::TURNS], largest = run.largest[h];
       FW_UNROLL
-      for (int t = 0; t < TURNS; t++) {
+      for (int t = 0; t < Of::TURNS; t++) {
         float dot = 0;
         FW_UNROLL
         for (int j = 0; j < 8; j++) dot = fma(q[h][j], key[t].get(j), dot);
         dot = group_sum<W, LANES>(dot) * scale;
-        score[t] = first + t * GROUPS + group < count ? dot : UNSEEN;
+        score[t] = first + t * Of::GROUPS + group < count ? dot : UNSEEN;
         largest = fmax(largest, score[t]);
       }
       const float shrink = fast_exp(run.largest[h] - largest);
@@ -55,7 +67,7 @@ DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim
       FW_UNROLL
       for (int j = 0; j < 8; j++) run.sums[h][j] *= shrink;
       FW_UNROLL
-      for (int t = 0; t < TURNS; t++) {
+      for (int t = 0; t < Of::TURNS; t++) {
         const float weight = fast_exp(score[t] - largest);
         run.weight[h] += weight;
         FW_UNROLL
@@ -63,7 +75,7 @@ DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim
       }
     }
   }
-}
+};
 
 // Eight elements of an array whose type is known at run time alone.
 DEVICE void load8_as(uint64_t address, int dtype, size_t i, float (&values)[8]) {
@@ -104,10 +116,10 @@ DEVICE Heads heads_of_block(const FwAttentionParams& p) {
 template <int W, int LANES, int HEADS, typename T>
 DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads heads, int split,
                    int begin, int end) {
-  constexpr int GROUPS = BLOCK / LANES, WIDTH = LANES * 8;
-  FW_LDS(float, joined, GROUPS * WIDTH);
-  FW_LDS(float, maxima, GROUPS);
-  FW_LDS(float, weights, GROUPS);
+  constexpr int GROUPS = BLOCK / LANES, WIDTH = LANES * 8, JOINED = HEADS == 1 ? 1 : 2;
+  FW_LDS(float, joined, JOINED * GROUPS * WIDTH);
+  FW_LDS(float, maxima, JOINED * GROUPS);
+  FW_LDS(float, weights, JOINED * GROUPS);
   const int group = thread() / LANES, at = thread() % LANES * 8;
 
   float q[HEADS][8];
@@ -129,43 +141,64 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
 
   const int* table = in<int>(p.block_table) + (size_t)sequence * p.table_blocks;
   const size_t values = (size_t)p.blocks * p.kv_heads * FW_BLOCK_TOKENS * p.head_dim;
-  const int waves = BLOCK / W, last = (end + FW_BLOCK_TOKENS - 1) / FW_BLOCK_TOKENS;
-  for (int b = begin / FW_BLOCK_TOKENS + uniform(thread() / W); b < last; b += waves) {
-    int block = uniform(table[b]);
+  constexpr int POSITIONS = Span<W, LANES, HEADS>::POSITIONS, STEP = BLOCK / W * POSITIONS;
+  const auto block_at = [&](int position) {
+    return position < end ? uniform(table[position / FW_BLOCK_TOKENS]) : 0;
+  };
+  const auto ask = [&](Piece<W, LANES, HEADS, T>& piece, int block, int position) {
+    if (position >= end) return;
     if (block < 0 || block >= p.blocks) block = 0;
     const T* keys = in<T>(p.kv) +
                     ((size_t)block * p.kv_heads + heads.kv_head) * FW_BLOCK_TOKENS * p.head_dim;
-    attend_block<W, LANES, HEADS, T>(keys, keys + values,
-                                     least(FW_BLOCK_TOKENS, end - b * FW_BLOCK_TOKENS), p.head_dim,
-                                     p.scale, q, run);
+    const int first = position % FW_BLOCK_TOKENS;
+    piece.ask(keys, keys + values, first, least(FW_BLOCK_TOKENS, end - position + first), p.head_dim);
+  };
+  int at_position = begin + uniform(thread() / W) * POSITIONS;
+  Piece<W, LANES, HEADS, T> piece, next;
+  int block = block_at(at_position), later = block_at(at_position + STEP);
+  ask(piece, block, at_position);
+  for (; at_position < end; at_position += STEP) {
+    ask(next, later, at_position + STEP);
+    later = block_at(at_position + 2 * STEP);
+    const int first = at_position % FW_BLOCK_TOKENS;
+    piece.attend(first, least(FW_BLOCK_TOKENS, end - at_position + first), p.scale, q, run);
+    piece = next;
   }
 
   FW_UNROLL
-  for (int h = 0; h < HEADS; h++) {
+  for (int h = 0; h < HEADS; h += JOINED) {
     barrier();
     FW_UNROLL
-    for (int j = 0; j < 8; j++) joined[group * WIDTH + at + j] = run.sums[h][j];
-    if (at == 0) {
-      maxima[group] = run.largest[h];
-      weights[group] = run.weight[h];
+    for (int n = 0; n < JOINED; n++) {
+      FW_UNROLL
+      for (int j = 0; j < 8; j++) joined[(n * GROUPS + group) * WIDTH + at + j] = run.sums[h + n][j];
+      if (at == 0) {
+        maxima[n * GROUPS + group] = run.largest[h + n];
+        weights[n * GROUPS + group] = run.weight[h + n];
+      }
     }
     barrier();
-    float largest = LOWEST, weight = 0, sum = 0;
-    for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[g]);
-    for (int g = 0; g < GROUPS; g++) weight = fma(weights[g], fast_exp(maxima[g] - largest), weight);
-    if (thread() >= p.head_dim || heads.first + h >= heads.end) continue;
-    for (int g = 0; g < GROUPS; g++)
-      sum = fma(joined[g * WIDTH + thread()], fast_exp(maxima[g] - largest), sum);
-    const size_t place = (size_t)row * p.heads + heads.first + h;
-    if (p.y) {
-      store_as(p.y, p.dtype, place * p.head_dim + thread(), sum / weight);
-      continue;
-    }
-    const size_t part = place * p.splits + split;
-    out<float>(p.partial)[part * p.head_dim + thread()] = sum;
-    if (thread() == 0) {
-      out<float>(p.partial_ml)[2 * part] = largest;
-      out<float>(p.partial_ml)[2 * part + 1] = weight;
+    FW_UNROLL
+    for (int n = 0; n < JOINED; n++) {
+      float largest = LOWEST, weight = 0, sum = 0;
+      for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[n * GROUPS + g]);
+      if (thread() >= p.head_dim || heads.first + h + n >= heads.end) continue;
+      for (int g = 0; g < GROUPS; g++) {
+        const float share = fast_exp(maxima[n * GROUPS + g] - largest);
+        weight = fma(weights[n * GROUPS + g], share, weight);
+        sum = fma(joined[(n * GROUPS + g) * WIDTH + thread()], share, sum);
+      }
+      const size_t place = (size_t)row * p.heads + heads.first + h + n;
+      if (p.y) {
+        store_as(p.y, p.dtype, place * p.head_dim + thread(), sum / weight);
+        continue;
+      }
+      const size_t part = place * p.splits + split;
+      out<float>(p.partial)[part * p.head_dim + thread()] = sum;
+      if (thread() == 0) {
+        out<float>(p.partial_ml)[2 * part] = largest;
+        out<float>(p.partial_ml)[2 * part + 1] = weight;
+      }
     }
   }
 }
@@ -187,27 +220,33 @@ DEVICE void attention(const FwAttentionParams& p) {
   }
 }
 
+// A thread an element. The first split is asked for before the row's length is known.
 DEVICE void attention_combine(const FwCombineParams& params) {
   const fw_attention_combine_params& p = params.op;
-  const int row = block_y(), head = block_x(), length = in<int>(p.row_length)[row];
+  const int row = block_y(), head = block_x(), i = thread();
+  if (i >= p.head_dim) return;
   const size_t place = (size_t)row * p.heads + head;
+  const float* ml = in<float>(p.partial_ml) + place * p.splits * 2;
+  const float* partial = in<float>(p.partial) + place * p.splits * p.head_dim + i;
+  const float first_largest = ml[0], first_weight = ml[1], first = partial[0];
   const size_t gates = (size_t)row * params.gate_stride + params.gate_offset + head * p.head_dim;
+  const float gate = params.gate ? load_as(params.gate, p.dtype, gates + i) : 0.0f;
+  const int length = in<int>(p.row_length)[row];
   const int part = split_length(length, p.splits, p.split_positions);
   const int count = length > 0 ? least((length + part - 1) / part, p.splits) : 0;
-  const float* ml = in<float>(p.partial_ml) + place * p.splits * 2;
-  const float* partial = in<float>(p.partial) + place * p.splits * p.head_dim;
-  float largest = LOWEST, weight = 0;
-  for (int s = 0; s < count; s++) largest = fmax(largest, ml[2 * s]);
-  for (int s = 0; s < count; s++) weight = fma(ml[2 * s + 1], exp(ml[2 * s] - largest), weight);
-  for (int i = thread(); i < p.head_dim; i += threads()) {
-    const float gate = params.gate ? load_as(params.gate, p.dtype, gates + i) : 0.0f;
-    float sum = 0;
-    for (int s = 0; s < count; s++)
-      sum = fma(partial[(size_t)s * p.head_dim + i], exp(ml[2 * s] - largest), sum);
-    float value = count ? sum / weight : 0.0f;
-    if (params.gate && count) value = rounded(p.dtype, value) * sigmoid(gate);
-    store_as(p.y, p.dtype, place * p.head_dim + i, value);
+
+  float largest = first_largest;
+  for (int s = 1; s < count; s++) largest = fmax(largest, ml[2 * s]);
+  const float share = exp(first_largest - largest);
+  float weight = first_weight * share, sum = first * share;
+  for (int s = 1; s < count; s++) {
+    const float other = exp(ml[2 * s] - largest);
+    weight = fma(ml[2 * s + 1], other, weight);
+    sum = fma(partial[(size_t)s * p.head_dim], other, sum);
   }
+  float value = count ? sum / weight : 0.0f;
+  if (params.gate && count) value = rounded(p.dtype, value) * sigmoid(gate);
+  store_as(p.y, p.dtype, place * p.head_dim + i, value);
 }
 
 DEVICE void output_gate(const fw_output_gate_params& p) {
@@ -234,5 +273,5 @@ DEVICE void output_gate(const fw_output_gate_params& p) {
 ENTRIES(f32, float)
 ENTRIES(f16, fw::f16)
 ENTRIES(bf16, fw::bf16)
-FW_KERNEL(attention_combine, 64, FwCombineParams) { fw::attention_combine(p); }
+FW_KERNEL(attention_combine, 256, FwCombineParams) { fw::attention_combine(p); }
 FW_KERNEL(output_gate, 256, fw_output_gate_params) { fw::output_gate(p); }

@@ -75,6 +75,7 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
   FW_LDS(float, seen_part, GDN_BLOCK);
   FW_LDS(float, asked_part, GDN_BLOCK);
   const int head = block_y(), sequence = block_z();
+  const size_t slot_from = slot_in(p, sequence);
   const Rows rows = rows_of(p, sequence);
   if (rows.first >= rows.end) return;
   const int of_block = thread() % FW_GDN_COLUMNS, group = thread() / FW_GDN_COLUMNS;
@@ -86,31 +87,34 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
   const size_t at = head * matrix + column;
   const float negative_a = in<float>(p.negative_a)[head], dt_bias = in<float>(p.dt_bias)[head];
 
+  // What a row brings. The next row's is asked for before this one's is waited for.
+  struct Row {
+    T q, k, v, a, b;
+    size_t slot;
+  };
+  const auto ask = [&](int row) {
+    const T* qkv = in<T>(p.qkv) + (size_t)row * p.channels;
+    const T* ab = in<T>(p.ab) + (size_t)row * p.ab_stride;
+    const size_t own_key = (size_t)k_head * p.key_dim + least(thread(), p.key_dim - 1);
+    const size_t value = 2 * keys + (size_t)head * p.value_dim + least(column, p.value_dim - 1);
+    return Row{qkv[own_key], qkv[keys + own_key], qkv[value], ab[p.a_offset + head],
+               ab[p.b_offset + head], slot_out<true>(p, rows, row)};
+  };
+  Row next = ask(rows.first);
+
   // key_dim is a multiple of KEY_GROUPS, so that all threads have as many keys.
   const int own_keys = p.key_dim / KEY_GROUPS;
-  const float* from = in<float>(p.state) + slot_in(p, sequence) * p.v_heads * matrix + at;
+  const float* from = in<float>(p.state) + slot_from * p.v_heads * matrix + at;
   float state[KEYS];
   FW_UNROLL
   for (int i = 0; i < KEYS; i++)
     state[i] = inside && i < own_keys ? from[(size_t)(i * KEY_GROUPS + group) * p.value_dim] : 0.0f;
 
-  const auto keep = [&](int row) {
-    const size_t slot = slot_out<true>(p, rows, row);
-    if (!slot) return;
-    float* kept = out<float>(p.state) + slot * p.v_heads * matrix + at;
-    FW_UNROLL
-    for (int i = 0; i < KEYS; i++)
-      if (i < own_keys) kept[(size_t)(i * KEY_GROUPS + group) * p.value_dim] = state[i];
-  };
-
   for (int row = rows.first; row < rows.end; row++) {
-    const T* qkv = in<T>(p.qkv) + (size_t)row * p.channels;
-    const T* ab = in<T>(p.ab) + (size_t)row * p.ab_stride;
-    float q = 0, k = 0;
-    if (thread() < p.key_dim) {
-      q = widen(qkv[(size_t)k_head * p.key_dim + thread()]);
-      k = widen(qkv[keys + (size_t)k_head * p.key_dim + thread()]);
-    }
+    const Row now = next;
+    if (row + 1 < rows.end) next = ask(row + 1);
+    const bool has_key = thread() < p.key_dim;
+    const float q = has_key ? widen(now.q) : 0.0f, k = has_key ? widen(now.k) : 0.0f;
     float qq = q * q, kk = k * k, qk = q * k;
     block_sum3<W>(qq, kk, qk, scratch);
     const float q_scale = 1.0f / (sqrt(qq + p.eps) * sqrt((float)p.key_dim));
@@ -119,10 +123,10 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
       query[thread()] = q * q_scale;
       key[thread()] = k * k_scale;
     }
+    const float decay = exp(negative_a * softplus(widen(now.a) + dt_bias));
+    const float beta = sigmoid(widen(now.b));
     barrier();
 
-    const float decay = exp(negative_a * softplus(widen(ab[p.a_offset + head]) + dt_bias));
-    const float beta = sigmoid(widen(ab[p.b_offset + head]));
     float seen = 0, asked = 0;
     FW_UNROLL
     for (int i = 0; i < KEYS; i++) {
@@ -134,19 +138,23 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
     asked_part[thread()] = asked;
     barrier();
     seen = asked = 0;
+    FW_UNROLL
     for (int g = 0; g < KEY_GROUPS; g++) {
       seen += seen_part[g * FW_GDN_COLUMNS + of_block];
       asked += asked_part[g * FW_GDN_COLUMNS + of_block];
     }
-    const float v = inside ? widen(qkv[2 * keys + (size_t)head * p.value_dim + column]) : 0.0f;
-    const float delta = beta * (v - seen);
+    const float delta = beta * ((inside ? widen(now.v) : 0.0f) - seen);
     FW_UNROLL
     for (int i = 0; i < KEYS; i++) state[i] = fma(key[i * KEY_GROUPS + group], delta, state[i]);
     if (!inside) continue;
     if (group == 0)  // Sᵀq after the update is Sᵀq before it and (k · q) d
       out<T>(p.y)[((size_t)row * p.v_heads + head) * p.value_dim + column] =
           narrow<T>(fma(qk * q_scale * k_scale, delta, asked));
-    keep(row);
+    if (!now.slot) continue;
+    float* kept = out<float>(p.state) + now.slot * p.v_heads * matrix + at;
+    FW_UNROLL
+    for (int i = 0; i < KEYS; i++)
+      if (i < own_keys) kept[(size_t)(i * KEY_GROUPS + group) * p.value_dim] = state[i];
   }
 }
 
