@@ -19,6 +19,7 @@
       {#name, FW_WAVE, block, sizeof(Params),                                               \
        [](const void* raw) { name##_body(*static_cast<const Params*>(raw)); }}};            \
   static void name##_body(const Params p)
+#define FW_KERNEL_RESIDENT(name, block, resident, Params) FW_KERNEL(name, block, Params)
 #define FW_LDS(T, name, count)                                                              \
   static const char name##_key = 0;                                                         \
   fw::emulation::Shared<T> name(&name##_key, #name, count)

@@ -1,7 +1,7 @@
 // attention_decode, attention_combine, attention_prefill, output_gate.
 //
 // A block takes one row's query heads of one KV head over a range of positions. Its waves take a few
-// of them in turn, and ask for their next ones first; groups of LANES lanes take positions, eight
+// of them in turn, so that a short range is shared by all; groups of LANES lanes take positions, eight
 // elements a lane, each with a running maximum of its own. The groups are joined at the end, in their order, over
 // LDS whose size depends on nothing. Which group sees a position, and in which order, follows from
 // the row's own length: not from its company, nor from how its prompt was cut into chunks.
@@ -28,54 +28,48 @@ struct Span {
   static constexpr int POSITIONS = GROUPS * TURNS;
 };
 
-// Keys and values of a span. Positions that are not seen read the last one that is, and weigh nothing;
-// lanes beyond head_dim read the head's start, which their q of zero leaves without effect.
+// A span of a KV block from its position `first` on, of which `count` are seen. Those that are not read
+// the last one that is, and weigh nothing; lanes beyond head_dim read the head's start, which their q
+// of zero leaves without effect.
 template <int W, int LANES, int HEADS, typename T>
-struct Piece {
+DEVICE void attend_span(const T* keys, const T* values, int first, int count, int head_dim, float scale,
+                        const float (&q)[HEADS][8], Running<HEADS>& run) {
   using Of = Span<W, LANES, HEADS>;
+  const int group = lane<W>() / LANES, offset = lane<W>() % LANES * 8;
+  const int at = offset < head_dim ? offset : 0;
   Eight<T> key[Of::TURNS], value[Of::TURNS];
-
-  // `keys` and `values` are of the block that holds the span; `count` positions of it are seen.
-  DEVICE void ask(const T* keys, const T* values, int first, int count, int head_dim) {
-    const int group = lane<W>() / LANES, offset = lane<W>() % LANES * 8;
+  FW_UNROLL
+  for (int t = 0; t < Of::TURNS; t++) {
+    const int place = least(first + t * Of::GROUPS + group, count - 1) * head_dim + at;
+    key[t] = load8(keys + place);
+    value[t] = load8(values + place);
+  }
+  FW_UNROLL
+  for (int h = 0; h < HEADS; h++) {
+    float score[Of::TURNS], largest = run.largest[h];
     FW_UNROLL
     for (int t = 0; t < Of::TURNS; t++) {
-      const int place = least(first + t * Of::GROUPS + group, count - 1) * head_dim +
-                        (offset < head_dim ? offset : 0);
-      key[t] = load8(keys + place);
-      value[t] = load8(values + place);
+      float dot = 0;
+      FW_UNROLL
+      for (int j = 0; j < 8; j++) dot = fma(q[h][j], key[t].get(j), dot);
+      dot = group_sum<W, LANES>(dot) * scale;
+      score[t] = first + t * Of::GROUPS + group < count ? dot : UNSEEN;
+      largest = fmax(largest, score[t]);
     }
-  }
-  DEVICE void attend(int first, int count, float scale, const float (&q)[HEADS][8],
-                     Running<HEADS>& run) const {
-    const int group = lane<W>() / LANES;
+    const float shrink = fast_exp(run.largest[h] - largest);
+    run.largest[h] = largest;
+    run.weight[h] *= shrink;
     FW_UNROLL
-    for (int h = 0; h < HEADS; h++) {
-      float score[Of::TURNS], largest = run.largest[h];
+    for (int j = 0; j < 8; j++) run.sums[h][j] *= shrink;
+    FW_UNROLL
+    for (int t = 0; t < Of::TURNS; t++) {
+      const float weight = fast_exp(score[t] - largest);
+      run.weight[h] += weight;
       FW_UNROLL
-      for (int t = 0; t < Of::TURNS; t++) {
-        float dot = 0;
-        FW_UNROLL
-        for (int j = 0; j < 8; j++) dot = fma(q[h][j], key[t].get(j), dot);
-        dot = group_sum<W, LANES>(dot) * scale;
-        score[t] = first + t * Of::GROUPS + group < count ? dot : UNSEEN;
-        largest = fmax(largest, score[t]);
-      }
-      const float shrink = fast_exp(run.largest[h] - largest);
-      run.largest[h] = largest;
-      run.weight[h] *= shrink;
-      FW_UNROLL
-      for (int j = 0; j < 8; j++) run.sums[h][j] *= shrink;
-      FW_UNROLL
-      for (int t = 0; t < Of::TURNS; t++) {
-        const float weight = fast_exp(score[t] - largest);
-        run.weight[h] += weight;
-        FW_UNROLL
-        for (int j = 0; j < 8; j++) run.sums[h][j] = fma(weight, value[t].get(j), run.sums[h][j]);
-      }
+      for (int j = 0; j < 8; j++) run.sums[h][j] = fma(weight, value[t].get(j), run.sums[h][j]);
     }
   }
-};
+}
 
 // Eight elements of an array whose type is known at run time alone.
 DEVICE void load8_as(uint64_t address, int dtype, size_t i, float (&values)[8]) {
@@ -142,27 +136,15 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
   const int* table = in<int>(p.block_table) + (size_t)sequence * p.table_blocks;
   const size_t values = (size_t)p.blocks * p.kv_heads * FW_BLOCK_TOKENS * p.head_dim;
   constexpr int POSITIONS = Span<W, LANES, HEADS>::POSITIONS, STEP = BLOCK / W * POSITIONS;
-  const auto block_at = [&](int position) {
-    return position < end ? uniform(table[position / FW_BLOCK_TOKENS]) : 0;
-  };
-  const auto ask = [&](Piece<W, LANES, HEADS, T>& piece, int block, int position) {
-    if (position >= end) return;
+  for (int position = begin + uniform(thread() / W) * POSITIONS; position < end; position += STEP) {
+    int block = uniform(table[position / FW_BLOCK_TOKENS]);
     if (block < 0 || block >= p.blocks) block = 0;
     const T* keys = in<T>(p.kv) +
                     ((size_t)block * p.kv_heads + heads.kv_head) * FW_BLOCK_TOKENS * p.head_dim;
     const int first = position % FW_BLOCK_TOKENS;
-    piece.ask(keys, keys + values, first, least(FW_BLOCK_TOKENS, end - position + first), p.head_dim);
-  };
-  int at_position = begin + uniform(thread() / W) * POSITIONS;
-  Piece<W, LANES, HEADS, T> piece, next;
-  int block = block_at(at_position), later = block_at(at_position + STEP);
-  ask(piece, block, at_position);
-  for (; at_position < end; at_position += STEP) {
-    ask(next, later, at_position + STEP);
-    later = block_at(at_position + 2 * STEP);
-    const int first = at_position % FW_BLOCK_TOKENS;
-    piece.attend(first, least(FW_BLOCK_TOKENS, end - at_position + first), p.scale, q, run);
-    piece = next;
+    attend_span<W, LANES, HEADS, T>(keys, keys + values, first,
+                                    least(FW_BLOCK_TOKENS, end - position + first), p.head_dim,
+                                    p.scale, q, run);
   }
 
   FW_UNROLL

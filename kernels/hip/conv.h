@@ -5,11 +5,9 @@
 
 namespace fw {
 
-constexpr int TAPS = FW_CONV_TAPS;
-
-// Its inputs before a row, and its taps, at the end of arrays of a fixed size, so that they stay in
-// registers.
-template <typename T, typename Params>
+// Its inputs before a row, and its taps (TAPS at most), at the end of arrays of a fixed size, so that
+// they stay in registers.
+template <typename T, typename Params, int TAPS = FW_CONV_TAPS>
 struct Channel {
   const Params& p;
   const Rows rows;

@@ -170,49 +170,57 @@ struct Weighed {
   }
 };
 
-// What a channel's convolution waits for is asked for behind the first weights. `values` are the
-// product's, as the convolution would read them.
-template <typename T, typename Values>
+// What a channel's convolution waits for is brought to LDS behind the first weights' loads: `before`
+// has a thread's inputs and taps. `values` are the product's, as the convolution would read them.
+template <typename T, typename Values, typename Before>
 struct Convolved {
-  using Of = Channel<T, fw_conv_step_params>;
+  static constexpr int TAPS = FW_CONV_TAPS_JOINED, KEPT = 2 * TAPS - 1;
+  using Of = Channel<T, fw_conv_step_params, TAPS>;
   const fw_conv_step_params& p;
   Values& values;
-  const int which;
-  Of channel;
+  Before& before;
 
-  DEVICE static bool inside(const fw_conv_step_params& p) { return block_x() * MATRIX_ROWS < p.channels; }
-  DEVICE static Of channel_of(const fw_conv_step_params& p, int i) {
-    const int sequence = least(i / MATRIX_ROWS, p.sequences - 1);
+  DEVICE bool inside() const { return block_x() * MATRIX_ROWS < p.channels; }
+  DEVICE int all() const { return p.sequences * MATRIX_ROWS; }
+  DEVICE Of channel(int i) const {
+    const int sequence = i / MATRIX_ROWS;
     return Of(p, rows_of(p, sequence), block_x() * MATRIX_ROWS + i % MATRIX_ROWS, sequence);
   }
-  DEVICE Convolved(const fw_conv_step_params& of, Values& in_lds)
-      : p(of), values(in_lds), which(thread()), channel(channel_of(of, inside(of) ? which : 0)) {}
   DEVICE void begin() {
-    if (inside(p)) channel.load(channel.rows.first);
+    if (!inside() || thread() >= all()) return;
+    Of of = channel(thread());
+    of.load(of.rows.first);
+    FW_UNROLL
+    for (int i = 0; i < TAPS; i++) {
+      before[thread() * KEPT + i] = of.weight[i];
+      if (i + 1 < TAPS) before[thread() * KEPT + TAPS + i] = of.window[i];
+    }
   }
   DEVICE void written(int n, int r, float value, bool kept) {
     if (kept) values[r * MATRIX_ROWS + n] = widen(narrow<T>(value));
   }
   DEVICE void finish() {
-    if (!inside(p)) return;
+    if (!inside()) return;
     barrier();
-    const int all = p.sequences * MATRIX_ROWS;
-    if (which < all) step(channel, which);
-    for (int i = which + threads(); i < all; i += threads()) {
-      Of of = channel_of(p, i);
-      of.load(of.rows.first);
-      step(of, i);
+    for (int i = thread(); i < all(); i += threads()) {
+      Of of = channel(i);
+      if (i != thread()) of.load(of.rows.first);
+      else
+        FW_UNROLL
+        for (int t = 0; t < TAPS; t++) {
+          of.weight[t] = before[i * KEPT + t];
+          if (t + 1 < TAPS) of.window[t] = before[i * KEPT + TAPS + t];
+        }
+      of.step([&](int row) { return values[row * MATRIX_ROWS + i % MATRIX_ROWS]; });
     }
-  }
-  DEVICE void step(Of& of, int i) {
-    of.step([&](int row) { return values[row * MATRIX_ROWS + i % MATRIX_ROWS]; });
   }
 };
 
 template <int W, int ROWS, typename T>
 DEVICE void linear_conv(const FwProjectionParams& p) {
   FW_LDS(float, values, ROWS * MATRIX_ROWS);
-  Convolved<T, decltype(values)> after(p.conv, values);
+  FW_LDS(float, before, FW_LINEAR_BLOCK * (2 * FW_CONV_TAPS_JOINED - 1));
+  Convolved<T, decltype(values), decltype(before)> after{p.conv, values, before};
   linear_matrix<W, ROWS, T, false, true>(p.linear, after);
   after.finish();
 }

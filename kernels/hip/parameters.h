@@ -81,6 +81,7 @@ struct FwReadParams {
 #define FW_GDN_KEYS 128 /* the largest key_dim */
 #define FW_CONV_RUN 16  /* rows of a chunk that a thread of conv_chunk takes */
 #define FW_CONV_TAPS 8  /* the most taps */
+#define FW_CONV_TAPS_JOINED 4 /* of a convolution that a product does as well */
 #define FW_LINEAR_BLOCK 256
 #define FW_GEMM_ROWS 128 /* of weights, in a tile of a prompt's product */
 #define FW_ATTENTION_TOKENS 64 /* the fewest that a block of attention_matrix takes */

@@ -10,6 +10,9 @@
 #define DEVICE __device__ __forceinline__
 #define FW_KERNEL(name, block, Params) \
   extern "C" __global__ void __launch_bounds__(block) name(const __grid_constant__ Params p)
+// Of which a compute unit is to hold `resident` blocks at once.
+#define FW_KERNEL_RESIDENT(name, block, resident, Params) \
+  extern "C" __global__ void __launch_bounds__(block, resident) name(const __grid_constant__ Params p)
 #define FW_LDS(T, name, count) __shared__ T name[count]
 #define FW_MMA 1
 

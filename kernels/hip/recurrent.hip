@@ -87,10 +87,10 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
   const size_t at = head * matrix + column;
   const float negative_a = in<float>(p.negative_a)[head], dt_bias = in<float>(p.dt_bias)[head];
 
-  // What a row brings. The next row's is asked for before this one's is waited for.
+  // What a row brings: asked for before anything of it is waited for.
   struct Row {
     T q, k, v, a, b;
-    size_t slot;
+    int slot;
   };
   const auto ask = [&](int row) {
     const T* qkv = in<T>(p.qkv) + (size_t)row * p.channels;
@@ -98,9 +98,9 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
     const size_t own_key = (size_t)k_head * p.key_dim + least(thread(), p.key_dim - 1);
     const size_t value = 2 * keys + (size_t)head * p.value_dim + least(column, p.value_dim - 1);
     return Row{qkv[own_key], qkv[keys + own_key], qkv[value], ab[p.a_offset + head],
-               ab[p.b_offset + head], slot_out<true>(p, rows, row)};
+               ab[p.b_offset + head], (int)slot_out<true>(p, rows, row)};
   };
-  Row next = ask(rows.first);
+  Row now = ask(rows.first);
 
   // key_dim is a multiple of KEY_GROUPS, so that all threads have as many keys.
   const int own_keys = p.key_dim / KEY_GROUPS;
@@ -111,8 +111,7 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
     state[i] = inside && i < own_keys ? from[(size_t)(i * KEY_GROUPS + group) * p.value_dim] : 0.0f;
 
   for (int row = rows.first; row < rows.end; row++) {
-    const Row now = next;
-    if (row + 1 < rows.end) next = ask(row + 1);
+    if (row > rows.first) now = ask(row);
     const bool has_key = thread() < p.key_dim;
     const float q = has_key ? widen(now.q) : 0.0f, k = has_key ? widen(now.k) : 0.0f;
     float qq = q * q, kk = k * k, qk = q * k;
@@ -151,7 +150,7 @@ DEVICE void gdn_step(const fw_gdn_step_params& p) {
       out<T>(p.y)[((size_t)row * p.v_heads + head) * p.value_dim + column] =
           narrow<T>(fma(qk * q_scale * k_scale, delta, asked));
     if (!now.slot) continue;
-    float* kept = out<float>(p.state) + now.slot * p.v_heads * matrix + at;
+    float* kept = out<float>(p.state) + (size_t)now.slot * p.v_heads * matrix + at;
     FW_UNROLL
     for (int i = 0; i < KEYS; i++)
       if (i < own_keys) kept[(size_t)(i * KEY_GROUPS + group) * p.value_dim] = state[i];
@@ -189,7 +188,7 @@ DEVICE void slot_zero(const fw_slot_zero_params& p) {
   FW_KERNEL(conv_keep_##suffix, 256, fw_conv_chunk_params) {                        \
     fw::conv_keep<T>(p);                                                            \
   }                                                                                 \
-  FW_KERNEL(gdn_step_##suffix, 256, fw_gdn_step_params) {                           \
+  FW_KERNEL_RESIDENT(gdn_step_##suffix, 256, 4, fw_gdn_step_params) {                           \
     fw::gdn_step<FW_WAVE, T>(p);                                                    \
   }
 ENTRIES(f32, float)
