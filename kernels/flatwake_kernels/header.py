@@ -80,9 +80,9 @@ def _lines() -> Iterator[str]:
     yield "/* BUFFER(op, struct, field) for every buffer of an op. */"
     yield "#define FW_BUFFERS(BUFFER) \\"
     for op in OPS:
-        for field, kind in op.fields.items():
+        for name, kind in op.fields.items():
             if isinstance(kind, (Tensor, Records)):
-                yield f"  BUFFER(FW_OP_{op.name.upper()}, {op.struct.__name__}, {field}) \\"
+                yield f"  BUFFER(FW_OP_{op.name.upper()}, {op.struct.__name__}, {name}) \\"
     yield ""
     yield "#endif"
 

@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/tmp/models"))
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--graphs", choices=["on", "off"], default="on")
+    parser.add_argument("--look-ahead", choices=["auto", "off"], default="auto")
     parser.add_argument("--quick", action="store_true", help="decode alone")
     parser.add_argument("--deep", action="store_true", help="decode at 32K, too")
     parser.add_argument("--no-cublas", action="store_true")
@@ -193,6 +194,7 @@ def main() -> None:
             context_length=DEEP + 1024 if options.deep else 4096,
             prefill_tokens=2048,
             graphs=options.graphs,
+            look_ahead=options.look_ahead,
         )
         runner = open_runner(config, lambda *_: None)
         print(f"{size}: ready after {time.monotonic() - began:.0f} s", flush=True)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import msgspec
 from flatwake_kernels.backends import BackendName
 from flatwake_service.engine import drive
 from flatwake_service.engine.client import EngineClient
@@ -215,18 +216,17 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(found, indent=1) + "\n")
 
-    short = EngineConfig(model=model, backend=backend, context_length=4096)
+    short = EngineConfig(model=model, backend=backend, context_length=4096, look_ahead="auto")
     if "context" in options.only:
-        config = EngineConfig(model=model, backend=backend, context_length=options.context)
+        config = msgspec.structs.replace(short, context_length=options.context)
         note("full_context", asyncio.run(full_context(config)))
     if "join" in options.only:
         note("join", asyncio.run(join(short, 10)))
     if "replays" in options.only:
         note("replays", replays(short, options.steps))
     if "requests" in options.only:
-        small = EngineConfig(
-            model=model,
-            backend=backend,
+        small = msgspec.structs.replace(
+            short,
             context_length=1024,
             kv_memory_fraction=options.kv_fraction or options.kv_bytes / free_bytes(),
         )

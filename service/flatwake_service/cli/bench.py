@@ -130,7 +130,9 @@ def perplexity(
     config, tokenizer = _prepare(model, backend, "auto")
     runners = {}
     for kind in ("float", "int8"):
-        own = msgspec.structs.replace(config, activations=kind, context_length=length + 1)
+        own = msgspec.structs.replace(
+            config, activations=kind, context_length=length + 1, look_ahead="off"
+        )
         runners[kind] = open_runner(own, lambda phase, done, total: None)
     ids = tokenizer.encode(_text(text), add_special=False)
     with Progress() as progress:
@@ -179,6 +181,7 @@ def _prepare(
         "graphs": graphs,
         "context_length": CONTEXT,
         "vocabulary": tokenizer.size,
+        "look_ahead": "auto",
     }
     try:
         return msgspec.convert(given, EngineConfig), tokenizer

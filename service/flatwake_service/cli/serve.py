@@ -199,6 +199,7 @@ def serve(
         kv_memory_fraction=kv_memory_fraction,
         kv_dtype=kv_dtype.value,
         graphs=graphs.value,
+        look_ahead="auto",
         log_format=log_format.value,
     )
     hook: OnReady | None = context.obj

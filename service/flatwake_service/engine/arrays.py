@@ -100,45 +100,68 @@ class Inputs:
     def upload(self) -> None:
         self._backend.copy(self._device, self._host)
 
+    def table(self, index: int) -> list[int]:
+        """The blocks that an entry's table holds on the device, once its upload has been made."""
+        return self._tables[index]
+
+    def upload_tables(self, sequences: Items[Sequence]) -> None:
+        """Bring the tables of the entries up to date, and nothing else."""
+        for index, sequence in enumerate(sequences):
+            self._write_table(index, sequence.blocks)
+        table = self._buffers["block_table"]
+        words = int(np.prod(table.shape))
+        offset = (table.ptr - self._device.ptr) // 4
+        self._backend.copy(self._device.part(offset, words), self._host.part(offset, words))
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """What a step left, on the host: valid after its event, until the download after the next."""
+
+    side: int
+    _words: NDArray[np.int32]
+    _places: dict[str, tuple[int, int]]
+
+    def next_ids(self, sequences: int) -> list[int]:
+        """The entries' next ids."""
+        ids: list[int] = self._words[:sequences].tolist()
+        return ids
+
+    def value(self, name: str, index: int) -> NDArray[np.generic]:
+        """One entry's words."""
+        offset, width = self._places[name]
+        words = self._words[offset + index * width : offset + (index + 1) * width]
+        return words.view(np.float32) if name in ("chosen", "top") else words
+
 
 class Outputs:
-    """What sampling leaves for each of `sequences` entries, read back in one copy."""
+    """What sampling leaves for each of `sequences` entries, read back in one copy.
+
+    The host's side is twofold: a step's results stay while the next step's arrive.
+    """
 
     def __init__(self, backend: Backend, sequences: int) -> None:
         self._backend = backend
-        self._sequences = sequences
-        words = sequences * (2 + 2 * TOP_LOGPROBS)
-        self._host = backend.allocate(words, dtype=Dtype.I32, kind="pinned")
+        self._places: dict[str, tuple[int, int]] = {}
+        widths = {"next_id": 1, "chosen": 1, "top_id": TOP_LOGPROBS, "top": TOP_LOGPROBS}
+        words = 0
+        for name, width in widths.items():
+            self._places[name] = words, width
+            words += sequences * width
         self._device = backend.allocate(words, dtype=Dtype.I32)
-        self._view = host_view(self._host.ptr, (words,), Dtype.I32)
-        self._layout = {"next_id": 1, "chosen": 1, "top_id": TOP_LOGPROBS, "top": TOP_LOGPROBS}
+        self._hosts = [backend.allocate(words, dtype=Dtype.I32, kind="pinned") for _ in range(2)]
+        self._views = [host_view(host.ptr, (words,), Dtype.I32) for host in self._hosts]
+        self._side = 0
 
     def buffer(self, name: str, sequences: int) -> Buffer:
         """The device side of next_id, chosen (F32), top_id, top (F32), for a bucket."""
-        offset, width = self._place(name)
+        offset, width = self._places[name]
         part = self._device.part(offset, sequences * width)
         dtype = Dtype.F32 if name in ("chosen", "top") else Dtype.I32
         shape = (sequences,) if width == 1 else (sequences, width)
         return Buffer(part.ptr, shape, dtype, part.memory, part)
 
-    def download(self) -> None:
-        self._backend.copy(self._host, self._device)
-
-    def next_ids(self, sequences: int) -> list[int]:
-        """The entries' next ids, on the host, after the download's event."""
-        ids: list[int] = self._view[:sequences].tolist()
-        return ids
-
-    def value(self, name: str, index: int) -> NDArray[np.generic]:
-        """One entry's words, on the host, after the download's event."""
-        offset, width = self._place(name)
-        words = self._view[offset + index * width : offset + (index + 1) * width]
-        return words.view(np.float32) if name in ("chosen", "top") else words
-
-    def _place(self, name: str) -> tuple[int, int]:
-        offset = 0
-        for other, width in self._layout.items():
-            if other == name:
-                return offset * self._sequences, width
-            offset += width
-        raise KeyError(name)
+    def download(self) -> Downloaded:
+        self._side = side = 1 - self._side
+        self._backend.copy(self._hosts[side], self._device)
+        return Downloaded(side, self._views[side], self._places)

@@ -17,6 +17,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tokenizer knows: a head's padding beyond them is never sampled. With `vocabulary_follows` a
     message brings it, so that the weights load while the tokenizer is read.
 
+    `look_ahead` launches a decode step before the ids of the one before it are read; `auto` does
+    so where a launch doesn't wait for the device. It is off for who chooses ids or reads logits.
+
     `hold` names a test's pipe: the engine waits on it before it reads step `hold_step`'s ids.
     """
 
@@ -34,6 +37,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kv_memory_fraction: float | None = None
     kv_dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     graphs: Literal["auto", "on", "off"] = "auto"
+    look_ahead: Literal["auto", "on", "off"] = "off"
     heartbeat: str | None = None
     hold: str | None = None
     hold_step: int = 2

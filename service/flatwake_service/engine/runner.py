@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +17,13 @@ from flatwake_kernels.ops import BLOCK_TOKENS
 from flatwake_kernels.plan import Plan
 from numpy.typing import NDArray
 
-from flatwake_service.engine.arrays import Inputs, Outputs, Span
+from flatwake_service.engine.arrays import Downloaded, Inputs, Outputs, Span
 from flatwake_service.engine.bandwidth import measure_bandwidth
 from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sampled
 from flatwake_service.engine.config import EngineConfig
-from flatwake_service.engine.graphs import wants_graph
+from flatwake_service.engine.graphs import GRAPH_BACKENDS, wants_graph
 from flatwake_service.engine.interface import row_buckets
+from flatwake_service.engine.launched import Launched, after, may_go_on, sequences_of
 from flatwake_service.engine.messages import Device as MessageDevice
 from flatwake_service.engine.numerics import numerics
 from flatwake_service.engine.plans import Plans, Port, chunk_buckets
@@ -84,6 +85,7 @@ class Runner:
         self._cache = self._bind(pool.blocks + 1, self.slots + 1, pool.context)
         self.plans = self._record(space)
         self._event = backend.event()
+        self._decode_events = [backend.event(), backend.event()]
         self.device = MessageDevice(
             backend.device.name, backend.device.architecture, backend.device.memory_bytes
         )
@@ -92,11 +94,17 @@ class Runner:
         self.model_context = decoder.shape.context
         self.graph_replays = 0
         self.graph_captures = 0
+        self.steps_ahead = 0
         self._policy = config.graphs
         self._captured: set[int] = set()
+        self._looks_ahead = config.look_ahead == "on" or (
+            config.look_ahead == "auto" and backend.name in GRAPH_BACKENDS
+        )
         self._batch: Batch | None = None
         self._rows: list[DeviceRow] = []
-        self._launched = 0.0
+        self._step: Launched | None = None
+        self._ahead: Launched | None = None
+        self._done = 0.0
         self._touched: set[int] = set()
 
     def _bind(self, blocks: int, slots: int, context: int) -> Cache:
@@ -130,6 +138,7 @@ class Runner:
 
     def logits(self, count: int) -> NDArray[np.float32]:
         """float32 [count, vocabulary] of the entries of the part that was read last."""
+        assert self._ahead is None, "they are the next step's already: don't look ahead"
         return self.plans.logits.head(count).read()
 
     def warm(self, progress: Progress) -> None:
@@ -158,22 +167,27 @@ class Runner:
     def launch(self, batch: Batch) -> None:
         assert self._batch is None, "one step at a time"
         self._batch = batch
-        self._launched = time.monotonic()
-        if batch.decode:
+        step, self._ahead = self._ahead, None
+        if not batch.decode or (step is not None and not step.serves(batch.decode)):
+            step = None
+        if batch.decode and step is None:
             spans = [Span(e.sequence, e.start, e.count, e.samples) for e in batch.decode]
-            rows = sum(s.count for s in spans)
-            bucket = next(n for n in row_buckets(self.slots) if n >= rows)
             if not self._continues(spans):
                 self._start(self._decode, spans)
-            self._run(self.plans.decode[bucket])
-            self._decode.outputs.download()
-            self._event.record()
+            step = self._launch_decode(batch.decode)
+        self._step = step
+        if step is not None and not batch.chunks and self._goes_on(step, batch.decode):
+            self._look_ahead(step)
 
     def read(self) -> Iterator[Result]:
         batch, self._batch = self._batch, None
         assert batch is not None, "launch comes first"
-        if batch.decode:
-            yield self._result(self._decode, batch.decode, self._launched)
+        step, self._step = self._step, None
+        if step is not None:
+            moved = self._moved(step.entries)
+            step.event.wait()
+            yield self._result(step.entries, step.found, step.began, moved)
+            self._rows = self._advanced(step)
         for chunk in batch.chunks:
             began = time.monotonic()
             self._start(
@@ -183,9 +197,11 @@ class Runner:
             self._run(self.plans.chunk[bucket])
             if chunk.samples:
                 self._run(self.plans.head)
-            self._prefill.outputs.download()
+            found = self._prefill.outputs.download()
             self._event.record()
-            yield self._result(self._prefill, (chunk,), began)
+            moved = self._moved((chunk,))
+            self._event.wait()
+            yield self._result((chunk,), found, began, moved)
 
     def kv_touched_bytes(self) -> int:
         return len(self._touched) * self.decoder.shape.cache.block_bytes(self.kv_dtype)
@@ -209,44 +225,76 @@ class Runner:
             for span, row in zip(spans, self._rows, strict=True)
         )
 
-    def _advanced(self, entries: tuple[DecodeEntry | Chunk, ...]) -> list[DeviceRow]:
+    def _advanced(self, step: Launched) -> list[DeviceRow]:
         """The rows that a step leaves; none where a sequence had several, or one didn't sample."""
-        if any(entry.count != 1 or not entry.samples for entry in entries):
+        if any(entry.count != 1 or not entry.samples for entry in step.entries):
             return []
-        ids = self._decode.outputs.next_ids(len(entries))
+        ids, table = step.found.next_ids(len(step.entries)), self._decode.inputs.table
         return [
-            DeviceRow(e.sequence, e.start + 1, e.sequence.slot, list(e.sequence.blocks), number)
-            for e, number in zip(entries, ids, strict=True)
+            DeviceRow(e.sequence, e.start + 1, e.sequence.slot, table(index), number)
+            for index, (e, number) in enumerate(zip(step.entries, ids, strict=True))
         ]
+
+    def _launch_decode(self, entries: tuple[DecodeEntry, ...]) -> Launched:
+        began = time.monotonic()
+        rows = sum(entry.count for entry in entries)
+        self._run(self.plans.decode[next(n for n in row_buckets(self.slots) if n >= rows)])
+        found = self._decode.outputs.download()
+        event = self._decode_events[found.side]
+        event.record()
+        return Launched(entries, found, event, began)
+
+    def _goes_on(self, step: Launched, entries: tuple[DecodeEntry, ...]) -> bool:
+        return (
+            self._looks_ahead
+            and len(entries) == len(step.entries)
+            and may_go_on(entries, self.context)
+        )
+
+    def _look_ahead(self, step: Launched) -> None:
+        entries, inputs = after(step.entries), self._decode.inputs
+        if any(inputs.table(i) != e.sequence.blocks for i, e in enumerate(entries)):
+            inputs.upload_tables(sequences_of(entries))
+        self._touch((e.sequence, e.start, 1) for e in entries)
+        self._ahead = self._launch_decode(entries)
+        self.steps_ahead += 1
 
     def _run(self, plan: Plan) -> None:
         plan.run()
         self.graph_replays += id(plan) in self._captured
 
     def _start(self, port: Port, spans: list[Span]) -> None:
-        for span in spans:
-            first, last = span.start // BLOCK_TOKENS, (span.start + span.count - 1) // BLOCK_TOKENS
-            self._touched.update(span.sequence.blocks[first : last + 1])
+        self._touch((span.sequence, span.start, span.count) for span in spans)
         port.inputs.fill(spans)
         port.inputs.upload()
 
-    def _result(self, port: Port, entries: tuple[DecodeEntry | Chunk, ...], began: float) -> Result:
-        self._event.wait()
+    def _touch(self, rows: Iterable[tuple[Sequence, int, int]]) -> None:
+        for sequence, start, count in rows:
+            first, last = start // BLOCK_TOKENS, (start + count - 1) // BLOCK_TOKENS
+            self._touched.update(sequence.blocks[first : last + 1])
+
+    def _result(
+        self,
+        entries: tuple[DecodeEntry | Chunk, ...],
+        found: Downloaded,
+        began: float,
+        moved: int,
+    ) -> Result:
+        """A part that is done. What was launched early began when the part before it ended."""
         sampled = [
             Sampled(
                 entry.sequence,
                 number,
-                read_logprobs(port.outputs, index, entry.sequence.sampling.logprobs),
+                read_logprobs(found, index, entry.sequence.sampling.logprobs),
             )
             for index, (entry, number) in enumerate(
-                zip(entries, port.outputs.next_ids(len(entries)), strict=True)
+                zip(entries, found.next_ids(len(entries)), strict=True)
             )
             if entry.samples
         ]
-        if port is self._decode:
-            self._rows = self._advanced(entries)
-        seconds = time.monotonic() - began
-        return Result(entries, tuple(sampled), seconds, self._moved(entries))
+        now = time.monotonic()
+        seconds, self._done = now - max(began, self._done), now
+        return Result(entries, tuple(sampled), seconds, moved)
 
     def _moved(self, entries: tuple[DecodeEntry | Chunk, ...]) -> int:
         """Bytes that the part had to move: weights once, KV read and written, state both ways."""

@@ -11,7 +11,7 @@ from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.plan import Plan
 
-from flatwake_service.engine.arrays import TOP_LOGPROBS, Outputs
+from flatwake_service.engine.arrays import TOP_LOGPROBS, Downloaded, Outputs
 from flatwake_service.engine.messages import TokenLogprobs
 from flatwake_service.engine.sequence import Sequence
 from flatwake_service.models.rows import Rows
@@ -100,15 +100,15 @@ class Sampler:
         )
 
 
-def read_logprobs(outputs: Outputs, index: int, wanted: int) -> TokenLogprobs | None:
+def read_logprobs(found: Downloaded, index: int, wanted: int) -> TokenLogprobs | None:
     """What the entry's slot wanted of its token; None where it wanted nothing."""
     if wanted < 0:
         return None
     most = min(wanted, TOP_LOGPROBS)
     return TokenLogprobs(
-        float(outputs.value("chosen", index)[0]),
-        tuple(int(i) for i in outputs.value("top_id", index)[:most]),
-        tuple(float(v) for v in outputs.value("top", index)[:most]),
+        float(found.value("chosen", index)[0]),
+        tuple(int(i) for i in found.value("top_id", index)[:most]),
+        tuple(float(v) for v in found.value("top", index)[:most]),
     )
 
 

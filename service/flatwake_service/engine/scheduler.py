@@ -204,6 +204,7 @@ class Scheduler:
             if sequence.slot and not sequence.prefilling:
                 self._grow(sequence)
         ready = [sequence for sequence in self._running if not sequence.prefilling]
+        self._grow_early(ready)
         spare = self._max_rows - len(ready)
         entries = []
         for sequence in ready:
@@ -263,6 +264,16 @@ class Scheduler:
                 if youngest is sequence:
                     return
             sequence.blocks.append(self.blocks.take())
+
+    def _grow_early(self, sequences: list[Sequence]) -> None:
+        """A block for the position after the next, so that the runner may look ahead, as long as
+        there are more than anybody else wants in this step.
+        """
+        for sequence in sequences:
+            length = min(len(sequence.ids) + 1, self.context)
+            plenty = self.blocks.free > len(self._running)
+            if plenty and len(sequence.blocks) < blocks_for(length):
+                sequence.blocks.append(self.blocks.take())
 
     def _append(self, sampled: Sampled) -> SequenceTokens:
         sequence = sampled.sequence

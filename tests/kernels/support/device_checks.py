@@ -160,17 +160,21 @@ def choices_are_the_references(backend: Backend, reference: Backend) -> None:
 
 def calls_by_one_launch_give_what_they_give_apart(backend: Backend, reference: Backend) -> None:
     groups: list[Callable[[Backend, bool], Found]] = [
-        lambda b, apart: combine_then_gate(b, apart=apart)
-    ]
-    for kind in ("linear", "gate_up", "conv"):
-        for lengths in ([1], [1, 2, 1, 0, 3], [1] * 13, [2] * 11, [1] * 18 + [2] * 20):
-            groups.append(
-                lambda b, apart, lengths=lengths, kind=kind: product_norm_product(
-                    b, lengths, kind, apart=apart
-                )
+        lambda b, apart: combine_then_gate(b, apart=apart),
+        *(
+            lambda b, apart, kind=kind, lengths=lengths: product_norm_product(
+                b, lengths, kind, apart=apart
             )
+            for kind in ("linear", "gate_up", "conv")
+            for lengths in ([1], [1, 2, 1, 0, 3], [1] * 13, [2] * 11, [1] * 18 + [2] * 20)
+        ),
+    ]
     for group in groups:
-        together, apart, wanted = group(backend, False), group(backend, True), group(reference, True)
+        together, apart, wanted = (
+            group(backend, False),
+            group(backend, True),
+            group(reference, True),
+        )
         # A norm inside a product rounds what isn't scaled yet.
         for name, values in wanted.values.items():
             for found in (together, apart):

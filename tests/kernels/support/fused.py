@@ -1,4 +1,4 @@
-"""Groups of calls that a device may do by one launch, and the same with a reader of what lies between."""
+"""Groups of calls that a device may do by fewer launches, and the same with a reader in between."""
 
 from __future__ import annotations
 
@@ -43,7 +43,14 @@ def product_norm_product(backend: Backend, lengths: list[int], kind: str, *, apa
     )
     normed = bench.empty(count, WIDTH, dtype=BF16)
     weight = bench.normal(WIDTH)
-    norm = {"x": hidden, "y": normed, "weight": weight, "live": live, "eps": 1e-5, "weight_offset": 1.0}
+    norm = {
+        "x": hidden,
+        "y": normed,
+        "weight": weight,
+        "live": live,
+        "eps": 1e-5,
+        "weight_offset": 1.0,
+    }
     outputs = 100
     y = bench.empty(count, outputs, dtype=BF16)
     layer = bench.layer(2 * outputs if kind == "gate_up" else outputs, WIDTH, BF16)
