@@ -1,8 +1,8 @@
 // attention_decode, attention_combine, attention_prefill, output_gate.
 //
-// A block takes one row's query heads of one KV head over a range of positions. Its waves take a few
-// of them in turn, so that a short range is shared by all; groups of LANES lanes take positions, eight
-// elements a lane, each with a running maximum of its own. The groups are joined at the end, in their order, over
+// A block takes one row's query heads of one KV head over a range of positions. A wave takes whole
+// KV blocks (16 positions) in turn; groups of LANES lanes take positions, eight elements a lane,
+// each with a running maximum of its own. The groups are joined at the end, in their order, over
 // LDS whose size depends on nothing. Which group sees a position, and in which order, follows from
 // the row's own length: not from its company, nor from how its prompt was cut into chunks.
 #include "parameters.h"
@@ -20,72 +20,64 @@ struct Running {
   float largest[HEADS], weight[HEADS], sums[HEADS][8];
 };
 
-// Positions that a wave takes at once: TURNS of each of its groups.
-template <int W, int LANES, int HEADS>
-struct Span {
-  static constexpr int GROUPS = W / LANES, BATCH = FW_BLOCK_TOKENS / GROUPS;
-  static constexpr int MOST = HEADS == 1 ? 4 : 2, TURNS = BATCH > MOST ? MOST : BATCH;  // by registers
-  static constexpr int POSITIONS = GROUPS * TURNS;
-};
-
-// A span of a KV block from its position `first` on, of which `count` are seen. Those that are not read
-// the last one that is, and weigh nothing; lanes beyond head_dim read the head's start, which their q
-// of zero leaves without effect.
+// Positions that are not seen read the last one that is, and weigh nothing; lanes beyond head_dim
+// read the head's start, which their q of zero leaves without effect.
 template <int W, int LANES, int HEADS, typename T>
-DEVICE void attend_span(const T* keys, const T* values, int first, int count, int head_dim, float scale,
-                        const float (&q)[HEADS][8], Running<HEADS>& run) {
-  using Of = Span<W, LANES, HEADS>;
+DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim, float scale,
+                         const float (&q)[HEADS][8], Running<HEADS>& run) {
+  constexpr int GROUPS = W / LANES, BATCH = FW_BLOCK_TOKENS / GROUPS;
+  constexpr int MOST = HEADS == 1 ? 4 : 2, TURNS = BATCH > MOST ? MOST : BATCH;  // by registers
   const int group = lane<W>() / LANES, offset = lane<W>() % LANES * 8;
   const int at = offset < head_dim ? offset : 0;
-  Eight<T> key[Of::TURNS], value[Of::TURNS];
-  FW_UNROLL
-  for (int t = 0; t < Of::TURNS; t++) {
-    const int place = least(first + t * Of::GROUPS + group, count - 1) * head_dim + at;
-    key[t] = load8(keys + place);
-    value[t] = load8(values + place);
-  }
-  FW_UNROLL
-  for (int h = 0; h < HEADS; h++) {
-    float score[Of::TURNS], largest = run.largest[h];
+  for (int first = 0; first < count; first += GROUPS * TURNS) {
+    Eight<T> key[TURNS], value[TURNS];
     FW_UNROLL
-    for (int t = 0; t < Of::TURNS; t++) {
-      float dot = 0;
-      FW_UNROLL
-      for (int j = 0; j < 8; j++) dot = fma(q[h][j], key[t].get(j), dot);
-      dot = group_sum<W, LANES>(dot) * scale;
-      score[t] = first + t * Of::GROUPS + group < count ? dot : UNSEEN;
-      largest = fmax(largest, score[t]);
+    for (int t = 0; t < TURNS; t++) {
+      const int place = least(first + t * GROUPS + group, count - 1) * head_dim + at;
+      key[t] = load8(keys + place);
+      value[t] = load8(values + place);
     }
-    const float shrink = fast_exp(run.largest[h] - largest);
-    run.largest[h] = largest;
-    run.weight[h] *= shrink;
     FW_UNROLL
-    for (int j = 0; j < 8; j++) run.sums[h][j] *= shrink;
-    FW_UNROLL
-    for (int t = 0; t < Of::TURNS; t++) {
-      const float weight = fast_exp(score[t] - largest);
-      run.weight[h] += weight;
+    for (int h = 0; h < HEADS; h++) {
+      float score[TURNS], largest = run.largest[h];
       FW_UNROLL
-      for (int j = 0; j < 8; j++) run.sums[h][j] = fma(weight, value[t].get(j), run.sums[h][j]);
+      for (int t = 0; t < TURNS; t++) {
+        float dot = 0;
+        FW_UNROLL
+        for (int j = 0; j < 8; j++) dot = fma(q[h][j], key[t].get(j), dot);
+        dot = group_sum<W, LANES>(dot) * scale;
+        score[t] = first + t * GROUPS + group < count ? dot : UNSEEN;
+        largest = fmax(largest, score[t]);
+      }
+      const float shrink = fast_exp(run.largest[h] - largest);
+      run.largest[h] = largest;
+      run.weight[h] *= shrink;
+      FW_UNROLL
+      for (int j = 0; j < 8; j++) run.sums[h][j] *= shrink;
+      FW_UNROLL
+      for (int t = 0; t < TURNS; t++) {
+        const float weight = fast_exp(score[t] - largest);
+        run.weight[h] += weight;
+        FW_UNROLL
+        for (int j = 0; j < 8; j++) run.sums[h][j] = fma(weight, value[t].get(j), run.sums[h][j]);
+      }
     }
   }
 }
 
-// Eight elements of an array whose type is known at run time alone.
-DEVICE void load8_as(uint64_t address, int dtype, size_t i, float (&values)[8]) {
-  if (dtype == FW_F32) {
-    const Eight<float> eight = load8(in<float>(address) + i);
-    FW_UNROLL
-    for (int j = 0; j < 8; j++) values[j] = eight.get(j);
-    return;
-  }
-  const Words words = load_words(in<uint16_t>(address) + i);
+// The queries of a set's heads, eight elements a lane, of a type that is known at run time alone.
+template <int HEADS, typename T>
+DEVICE void load_queries(const FwAttentionParams& p, int row, int first, int last, int at,
+                         float (&q)[HEADS][8]) {
+  Eight<T> eight[HEADS];
   FW_UNROLL
-  for (int j = 0; j < 8; j++) {
-    const uint32_t pair = word(words, j / 2);
-    const uint16_t bits = (uint16_t)(j % 2 ? pair >> 16 : pair & 0xffff);
-    values[j] = dtype == FW_F16 ? widen(f16{bits}) : widen(bf16{bits});
-  }
+  for (int h = 0; h < HEADS; h++)
+    eight[h] = load8(in<T>(p.q) + ((size_t)row * p.heads + least(first + h, last)) * p.head_dim +
+                     (at < p.head_dim ? at : 0));
+  FW_UNROLL
+  for (int h = 0; h < HEADS; h++)
+    FW_UNROLL
+    for (int j = 0; j < 8; j++) q[h][j] = at < p.head_dim ? eight[h].get(j) : 0.0f;
 }
 
 // Positions in each part of a row that sees `length` positions.
@@ -117,13 +109,9 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
   const int group = thread() / LANES, at = thread() % LANES * 8;
 
   float q[HEADS][8];
-  FW_UNROLL
-  for (int h = 0; h < HEADS; h++) {
-    const int head = least(heads.first + h, heads.end - 1), from = at < p.head_dim ? at : 0;
-    load8_as(p.q, p.dtype, ((size_t)row * p.heads + head) * p.head_dim + from, q[h]);
-    FW_UNROLL
-    for (int j = 0; j < 8; j++) q[h][j] = at < p.head_dim ? q[h][j] : 0.0f;
-  }
+  if (p.dtype == FW_F32) load_queries<HEADS, float>(p, row, heads.first, heads.end - 1, at, q);
+  else if (p.dtype == FW_F16) load_queries<HEADS, f16>(p, row, heads.first, heads.end - 1, at, q);
+  else load_queries<HEADS, bf16>(p, row, heads.first, heads.end - 1, at, q);
   Running<HEADS> run;
   FW_UNROLL
   for (int h = 0; h < HEADS; h++) {
@@ -135,25 +123,27 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
 
   const int* table = in<int>(p.block_table) + (size_t)sequence * p.table_blocks;
   const size_t values = (size_t)p.blocks * p.kv_heads * FW_BLOCK_TOKENS * p.head_dim;
-  constexpr int POSITIONS = Span<W, LANES, HEADS>::POSITIONS, STEP = BLOCK / W * POSITIONS;
-  for (int position = begin + uniform(thread() / W) * POSITIONS; position < end; position += STEP) {
-    int block = uniform(table[position / FW_BLOCK_TOKENS]);
+  const int waves = BLOCK / W, last = (end + FW_BLOCK_TOKENS - 1) / FW_BLOCK_TOKENS;
+  for (int b = begin / FW_BLOCK_TOKENS + uniform(thread() / W); b < last; b += waves) {
+    int block = uniform(table[b]);
     if (block < 0 || block >= p.blocks) block = 0;
     const T* keys = in<T>(p.kv) +
                     ((size_t)block * p.kv_heads + heads.kv_head) * FW_BLOCK_TOKENS * p.head_dim;
-    const int first = position % FW_BLOCK_TOKENS;
-    attend_span<W, LANES, HEADS, T>(keys, keys + values, first,
-                                    least(FW_BLOCK_TOKENS, end - position + first), p.head_dim,
-                                    p.scale, q, run);
+    attend_block<W, LANES, HEADS, T>(keys, keys + values,
+                                     least(FW_BLOCK_TOKENS, end - b * FW_BLOCK_TOKENS), p.head_dim,
+                                     p.scale, q, run);
   }
 
+  // Element 8 l + j of a group's is at j · LANES + l, so that its lanes are in banks of their own.
+  const int element = thread() % LANES * 8 + thread() / LANES;
   FW_UNROLL
   for (int h = 0; h < HEADS; h += JOINED) {
     barrier();
     FW_UNROLL
     for (int n = 0; n < JOINED; n++) {
       FW_UNROLL
-      for (int j = 0; j < 8; j++) joined[(n * GROUPS + group) * WIDTH + at + j] = run.sums[h + n][j];
+      for (int j = 0; j < 8; j++)
+        joined[(n * GROUPS + group) * WIDTH + j * LANES + at / 8] = run.sums[h + n][j];
       if (at == 0) {
         maxima[n * GROUPS + group] = run.largest[h + n];
         weights[n * GROUPS + group] = run.weight[h + n];
@@ -162,9 +152,9 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
     barrier();
     FW_UNROLL
     for (int n = 0; n < JOINED; n++) {
+      if (thread() >= WIDTH || element >= p.head_dim || heads.first + h + n >= heads.end) continue;
       float largest = LOWEST, weight = 0, sum = 0;
       for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[n * GROUPS + g]);
-      if (thread() >= p.head_dim || heads.first + h + n >= heads.end) continue;
       for (int g = 0; g < GROUPS; g++) {
         const float share = fast_exp(maxima[n * GROUPS + g] - largest);
         weight = fma(weights[n * GROUPS + g], share, weight);
@@ -172,12 +162,12 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
       }
       const size_t place = (size_t)row * p.heads + heads.first + h + n;
       if (p.y) {
-        store_as(p.y, p.dtype, place * p.head_dim + thread(), sum / weight);
+        store_as(p.y, p.dtype, place * p.head_dim + element, sum / weight);
         continue;
       }
       const size_t part = place * p.splits + split;
-      out<float>(p.partial)[part * p.head_dim + thread()] = sum;
-      if (thread() == 0) {
+      out<float>(p.partial)[part * p.head_dim + element] = sum;
+      if (element == 0) {
         out<float>(p.partial_ml)[2 * part] = largest;
         out<float>(p.partial_ml)[2 * part + 1] = weight;
       }
