@@ -65,19 +65,21 @@ DEVICE void attend_block(const T* keys, const T* values, int count, int head_dim
   }
 }
 
-// The queries of a set's heads, eight elements a lane, of a type that is known at run time alone.
-template <int HEADS, typename T>
-DEVICE void load_queries(const FwAttentionParams& p, int row, int first, int last, int at,
-                         float (&q)[HEADS][8]) {
-  Eight<T> eight[HEADS];
-  FW_UNROLL
-  for (int h = 0; h < HEADS; h++)
-    eight[h] = load8(in<T>(p.q) + ((size_t)row * p.heads + least(first + h, last)) * p.head_dim +
-                     (at < p.head_dim ? at : 0));
-  FW_UNROLL
-  for (int h = 0; h < HEADS; h++)
+// Eight elements of an array whose type is known at run time alone.
+DEVICE void load8_as(uint64_t address, int dtype, size_t i, float (&values)[8]) {
+  if (dtype == FW_F32) {
+    const Eight<float> eight = load8(in<float>(address) + i);
     FW_UNROLL
-    for (int j = 0; j < 8; j++) q[h][j] = at < p.head_dim ? eight[h].get(j) : 0.0f;
+    for (int j = 0; j < 8; j++) values[j] = eight.get(j);
+    return;
+  }
+  const Words words = load_words(in<uint16_t>(address) + i);
+  FW_UNROLL
+  for (int j = 0; j < 8; j++) {
+    const uint32_t pair = word(words, j / 2);
+    const uint16_t bits = (uint16_t)(j % 2 ? pair >> 16 : pair & 0xffff);
+    values[j] = dtype == FW_F16 ? widen(f16{bits}) : widen(bf16{bits});
+  }
 }
 
 // Positions in each part of a row that sees `length` positions.
@@ -102,16 +104,20 @@ DEVICE Heads heads_of_block(const FwAttentionParams& p) {
 template <int W, int LANES, int HEADS, typename T>
 DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads heads, int split,
                    int begin, int end) {
-  constexpr int GROUPS = BLOCK / LANES, WIDTH = LANES * 8, JOINED = HEADS == 1 ? 1 : 2;
-  FW_LDS(float, joined, JOINED * GROUPS * WIDTH);
-  FW_LDS(float, maxima, JOINED * GROUPS);
-  FW_LDS(float, weights, JOINED * GROUPS);
+  constexpr int GROUPS = BLOCK / LANES, WIDTH = LANES * 8;
+  FW_LDS(float, joined, GROUPS * WIDTH);
+  FW_LDS(float, maxima, GROUPS);
+  FW_LDS(float, weights, GROUPS);
   const int group = thread() / LANES, at = thread() % LANES * 8;
 
   float q[HEADS][8];
-  if (p.dtype == FW_F32) load_queries<HEADS, float>(p, row, heads.first, heads.end - 1, at, q);
-  else if (p.dtype == FW_F16) load_queries<HEADS, f16>(p, row, heads.first, heads.end - 1, at, q);
-  else load_queries<HEADS, bf16>(p, row, heads.first, heads.end - 1, at, q);
+  FW_UNROLL
+  for (int h = 0; h < HEADS; h++) {
+    const int head = least(heads.first + h, heads.end - 1), from = at < p.head_dim ? at : 0;
+    load8_as(p.q, p.dtype, ((size_t)row * p.heads + head) * p.head_dim + from, q[h]);
+    FW_UNROLL
+    for (int j = 0; j < 8; j++) q[h][j] = at < p.head_dim ? q[h][j] : 0.0f;
+  }
   Running<HEADS> run;
   FW_UNROLL
   for (int h = 0; h < HEADS; h++) {
@@ -134,43 +140,32 @@ DEVICE void attend(const FwAttentionParams& p, int row, int sequence, Heads head
                                      p.scale, q, run);
   }
 
-  // Element 8 l + j of a group's is at j · LANES + l, so that its lanes are in banks of their own.
-  const int element = thread() % LANES * 8 + thread() / LANES;
   FW_UNROLL
-  for (int h = 0; h < HEADS; h += JOINED) {
+  for (int h = 0; h < HEADS; h++) {
     barrier();
     FW_UNROLL
-    for (int n = 0; n < JOINED; n++) {
-      FW_UNROLL
-      for (int j = 0; j < 8; j++)
-        joined[(n * GROUPS + group) * WIDTH + j * LANES + at / 8] = run.sums[h + n][j];
-      if (at == 0) {
-        maxima[n * GROUPS + group] = run.largest[h + n];
-        weights[n * GROUPS + group] = run.weight[h + n];
-      }
+    for (int j = 0; j < 8; j++) joined[group * WIDTH + at + j] = run.sums[h][j];
+    if (at == 0) {
+      maxima[group] = run.largest[h];
+      weights[group] = run.weight[h];
     }
     barrier();
-    FW_UNROLL
-    for (int n = 0; n < JOINED; n++) {
-      if (thread() >= WIDTH || element >= p.head_dim || heads.first + h + n >= heads.end) continue;
-      float largest = LOWEST, weight = 0, sum = 0;
-      for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[n * GROUPS + g]);
-      for (int g = 0; g < GROUPS; g++) {
-        const float share = fast_exp(maxima[n * GROUPS + g] - largest);
-        weight = fma(weights[n * GROUPS + g], share, weight);
-        sum = fma(joined[(n * GROUPS + g) * WIDTH + thread()], share, sum);
-      }
-      const size_t place = (size_t)row * p.heads + heads.first + h + n;
-      if (p.y) {
-        store_as(p.y, p.dtype, place * p.head_dim + element, sum / weight);
-        continue;
-      }
-      const size_t part = place * p.splits + split;
-      out<float>(p.partial)[part * p.head_dim + element] = sum;
-      if (element == 0) {
-        out<float>(p.partial_ml)[2 * part] = largest;
-        out<float>(p.partial_ml)[2 * part + 1] = weight;
-      }
+    float largest = LOWEST, weight = 0, sum = 0;
+    for (int g = 0; g < GROUPS; g++) largest = fmax(largest, maxima[g]);
+    for (int g = 0; g < GROUPS; g++) weight = fma(weights[g], fast_exp(maxima[g] - largest), weight);
+    if (thread() >= p.head_dim || heads.first + h >= heads.end) continue;
+    for (int g = 0; g < GROUPS; g++)
+      sum = fma(joined[g * WIDTH + thread()], fast_exp(maxima[g] - largest), sum);
+    const size_t place = (size_t)row * p.heads + heads.first + h;
+    if (p.y) {
+      store_as(p.y, p.dtype, place * p.head_dim + thread(), sum / weight);
+      continue;
+    }
+    const size_t part = place * p.splits + split;
+    out<float>(p.partial)[part * p.head_dim + thread()] = sum;
+    if (thread() == 0) {
+      out<float>(p.partial_ml)[2 * part] = largest;
+      out<float>(p.partial_ml)[2 * part + 1] = weight;
     }
   }
 }

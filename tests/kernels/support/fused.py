@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,8 @@ from flatwake_kernels.backend import Backend
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype
-from flatwake_kernels.native import NativeBackend
-from flatwake_kernels.plan import Plan
+from flatwake_kernels.native import NativePlan
+from launches import launches
 from op_bench import SEED, Bench, decode, sequence_rows
 
 BF16 = Dtype.BF16
@@ -121,15 +120,4 @@ def _run(
     plan.run()
     bench.check_guards()
     rows = {n: decode(b) if n == "state" else decode(b)[:live] for n, b in left.items()}
-    return Found(rows, _launches(backend, plan))
-
-
-def _launches(backend: Backend, plan: Plan) -> int:
-    """How many kernels a run of the plan launches; the reference has none."""
-    if not isinstance(backend, NativeBackend):
-        return 0
-    count = ctypes.c_int32()
-    library = ctypes.CDLL(str(backend.library.path))
-    handle = plan._handle  # type: ignore[attr-defined]
-    assert library.fw_plan_launches(handle, ctypes.byref(count), None) == 0
-    return count.value
+    return Found(rows, launches(plan) if isinstance(plan, NativePlan) else 0)
