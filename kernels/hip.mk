@@ -59,7 +59,8 @@ gpu: ## Build the stand-in library by nvcc, with its tests and bench, into build
 	cp -r service tests/gpu $(GPU_BUNDLE)/ && mv $(GPU_BUNDLE)/gpu $(GPU_BUNDLE)/tests/
 	mkdir -p $(GPU_BUNDLE)/tests/fixtures $(GPU_BUNDLE)/tests/service/verify/goldens $(GPU_BUNDLE)/site
 	cp -r tests/fixtures/hybrid $(GPU_BUNDLE)/tests/fixtures/
-	cp tests/service/verify/goldens/hybrid.npz $(GPU_BUNDLE)/tests/service/verify/goldens/
+	cp tests/service/verify/goldens/hybrid.npz tests/service/verify/goldens/random-0.8B.npz \
+	  $(GPU_BUNDLE)/tests/service/verify/goldens/
 	cp -r $(VENV)/lib/python3*/site-packages/flatwake-*.dist-info $(GPU_BUNDLE)/site/
 	test -e $(GPU_WHEELS) || $(MAKE) gpu-wheels
 	cp -r $(GPU_WHEELS) $(GPU_BUNDLE)/wheels

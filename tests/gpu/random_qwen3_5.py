@@ -1,6 +1,7 @@
 """Qwen3.5 checkpoints with random weights, of the public sizes: `python random_qwen3_5.py 4B OUT`.
 
-Speed doesn't depend on the values; shapes, names and types are the published models'.
+Shapes, names and types are the published models'. Speed doesn't depend on the values, so a block of
+them is written again and again; --fresh draws every one, for what looks at results.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 BLOCK = 1 << 20
+SPREAD = 0.5
 TOKENIZER = Path(__file__).parents[1] / "fixtures" / "hybrid" / "model"
 SIZES: dict[str, dict[str, int | bool]] = {
     "0.8B": {"hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 24,
@@ -82,7 +84,20 @@ def tensors(config: dict[str, int | bool]) -> Iterator[tuple[str, tuple[int, ...
         yield "lm_head.weight", (248320, h)
 
 
-def write(size: str, folder: Path, seed: int = 0) -> Path:
+def drawn(seed: tuple[int, ...], spread: float = 0.0) -> bytes:
+    """BLOCK bfloat16 values around 0, cut off and not rounded. Each thousand has a size of its own:
+    `spread` is its logarithm's deviation. Rows of an embedding differ so, and the largest logit is
+    then well above the second.
+    """
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 0.02, (BLOCK // 1024, 1024))
+    if spread:
+        values *= np.exp(rng.normal(0, spread, (BLOCK // 1024, 1)))
+    bits = values.astype(np.float32).reshape(-1).view(np.uint32) >> 16
+    return bits.astype(np.uint16).tobytes()
+
+
+def write(size: str, folder: Path, seed: int = 0, *, fresh: bool = False) -> Path:
     """Write the checkpoint of a size into `folder` and return it; bfloat16 throughout."""
     config = SIZES[size]
     if (folder / "model.safetensors").exists():
@@ -92,8 +107,7 @@ def write(size: str, folder: Path, seed: int = 0) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json"):  # so that it can be served
         if (TOKENIZER / name).exists():
             shutil.copy(TOKENIZER / name, folder / name)
-    values = np.random.default_rng(seed).normal(0, 0.02, BLOCK).astype(np.float32)
-    block = (values.view(np.uint32) >> 16).astype(np.uint16)
+    block = drawn((seed,))
     header, offset = {}, 0
     for name, shape in tensors(config):
         end = offset + 2 * int(np.prod(shape))
@@ -104,8 +118,9 @@ def write(size: str, folder: Path, seed: int = 0) -> Path:
     part = folder / "model.part"
     with part.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for start in range(0, offset // 2, BLOCK):
-            file.write(block[: min(BLOCK, offset // 2 - start)].tobytes())
+        for number, start in enumerate(range(0, offset, 2 * BLOCK)):
+            values = drawn((seed, number), SPREAD) if fresh else block
+            file.write(values[: min(2 * BLOCK, offset - start)])
     part.rename(folder / "model.safetensors")
     return folder
 
@@ -114,5 +129,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
-    write(options.size, options.out)
+    write(options.size, options.out, fresh=options.fresh)

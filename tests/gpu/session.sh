@@ -42,7 +42,7 @@ sizes="4B 0.8B"
 # The files are written while ops are checked: the device is idle then anyway.
 (for size in $sizes; do python3 tests/gpu/random_qwen3_5.py $size $models/$size; done) &
 writer=$!
-step 60 golden python3 tests/gpu/check_golden.py
+step 60 golden python3 tests/gpu/check_golden.py --random $models/random-0.8B
 
 if [ "$what" = tune ]; then
   step 100 check python3 tests/kernels/hip/check_device.py --backend cuda

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flatwake_service.errors import FlatwakeError
 from flatwake_service.verify.replay import Heard
@@ -72,4 +73,32 @@ def trace_oracle(
                 np.stack([v for _, v in tops]),
             )
         )
+    return traces
+
+
+def trace_forced(
+    oracle: Any, prompts: Sequence[Sequence[int]], fed: Sequence[Sequence[int]]
+) -> list[Trace]:
+    """Traces over tokens that were chosen beforehand, with what bfloat16 moves each position's
+    logits by. The oracle computes in bfloat16 afterwards.
+    """
+    import torch
+
+    def logits() -> list[NDArray[np.float32]]:
+        found = []
+        for prompt, lead in zip(prompts, fed, strict=True):
+            with torch.inference_mode():
+                whole = oracle(torch.tensor([[*prompt, *lead]]), use_cache=False).logits[0]
+            found.append(whole[len(prompt) - 1 : -1].float().numpy())
+        return found
+
+    exact = logits()
+    oracle.to(torch.bfloat16)
+    traces = []
+    for prompt, lead, whole, rounded in zip(prompts, fed, exact, logits(), strict=True):
+        ids, best = (np.stack(column) for column in zip(*map(top_of, whole), strict=True))
+        moved = np.abs(np.take_along_axis(rounded, ids.astype(np.int64), axis=1) - best)
+        chosen = tuple(int(i) for i in ids[:, 0])
+        errors = moved.max(axis=1)
+        traces.append(Trace(tuple(prompt), chosen, ids, best, tuple(lead), errors))
     return traces

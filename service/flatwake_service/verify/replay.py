@@ -25,7 +25,7 @@ def replay(
     found: list[NDArray[np.float32]] = []
     for start in range(0, len(traces), runner.slots):
         group = traces[start : start + runner.slots]
-        lead = [trace.tokens for trace in group]
+        lead = [trace.lead for trace in group]
         rows = list(_run(runner, [t.prompt for t in group], lead, max(map(len, lead)), heard))
         for index, trace in enumerate(group):
             found.append(np.stack([row[index] for row in rows[: len(trace.tokens)]]))

@@ -37,15 +37,24 @@ class TracesUnreadable(FlatwakeError):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """`tokens[i]` is the argmax after `prompt + tokens[:i]`.
+    """`tokens[i]` is the argmax after `prompt + tokens[:i]`, or `prompt + fed[:i]` if those were
+    fed.
 
-    `top_ids` and `top_logits` `[len(tokens), TOP]` are the largest logits there, largest first.
+    `top_ids` and `top_logits` `[len(tokens), TOP]` are the largest logits there, largest first;
+    `errors` `[len(tokens)]` how far the oracle moved them by computing in 16 bits, if it was asked.
     """
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
     top_ids: NDArray[np.int32]
     top_logits: NDArray[np.float32]
+    fed: tuple[int, ...] = ()
+    errors: NDArray[np.float32] | None = None
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """What follows the prompt when the trace is replayed."""
+        return self.fed or self.tokens
 
     @property
     def margins(self) -> NDArray[np.float32]:
@@ -69,6 +78,10 @@ def save(path: Path, traces: Iterable[Trace], notes: dict[str, str]) -> None:
         arrays[f"{index}.tokens"] = np.array(trace.tokens, np.int32)
         arrays[f"{index}.top_ids"] = trace.top_ids
         arrays[f"{index}.top_logits"] = trace.top_logits
+        if trace.fed:
+            arrays[f"{index}.fed"] = np.array(trace.fed, np.int32)
+        if trace.errors is not None:
+            arrays[f"{index}.errors"] = trace.errors
     for key, value in notes.items():
         arrays[f"note.{key}"] = np.array(value)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,13 +113,16 @@ def _load(file: np.lib.npyio.NpzFile, index: int) -> Trace:
         tuple(int(i) for i in file[f"{index}.tokens"]),
         file[f"{index}.top_ids"],
         file[f"{index}.top_logits"],
+        tuple(int(i) for i in file[f"{index}.fed"]) if f"{index}.fed" in file.files else (),
+        file[f"{index}.errors"] if f"{index}.errors" in file.files else None,
     )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`error` is the largest logit difference seen; positions whose margin is below it don't
-    count. `mismatches` are (trace, position, theirs, ours) of those that do.
+    """`error` is the largest logit difference seen. Positions whose margin is below it, or below
+    what their trace says that the oracle itself errs there, don't count. `mismatches` are (trace,
+    position, theirs, ours) of those that do.
 
     `least` is the share of the positions that must count, or nothing is shown.
     """
@@ -133,7 +149,10 @@ class Comparison:
 
 
 def compare(
-    oracle: Sequence[Trace], ours: Sequence[NDArray[np.float32]], *, least: float = LEAST_SHARE
+    oracle: Sequence[Trace],
+    ours: Sequence[NDArray[np.float32]],
+    *,
+    least: float = LEAST_SHARE,
 ) -> Comparison:
     """Hold our logits `[tokens, vocabulary]` of each trace against the oracle's."""
     errors = [
@@ -145,7 +164,10 @@ def compare(
     counted, mismatches = 0, []
     for number, (trace, logits) in enumerate(zip(oracle, ours, strict=True)):
         chosen = logits.argmax(axis=1)
-        for position in np.flatnonzero(trace.margins >= error):
+        unsure = np.full(len(trace.tokens), error, np.float32)
+        if trace.errors is not None and np.isfinite(error):
+            unsure = trace.errors
+        for position in np.flatnonzero(trace.margins >= unsure):
             counted += 1
             theirs, mine = trace.tokens[position], int(chosen[position])
             if theirs != mine:

@@ -23,7 +23,9 @@ from flatwake_service.weights import open_checkpoint
 from flatwake_service.weights.fetch import fetch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "gpu"))
 
+from random_qwen3_5 import write
 from tiny_models import TINY, write_tiny
 
 FOLDER = Path(__file__).parent / "goldens"
@@ -32,6 +34,8 @@ TOKENS = 64
 TINY_TOKENS = 32
 LENGTHS = (1, 5, 15, 16, 17, 63, 64, 65, 100, 129)
 """Of the tiny models' prompts: around the edges of blocks and chunks."""
+RANDOM_LENGTHS = (3, 16, 65, 130, 300)
+RANDOM_TOKENS = 40
 QUESTIONS = (
     "The codeword is heron42. maple knoll jolly grove cedar delta. What is the codeword?",
     "The codeword is flint7. " + "birch lotus islet " * 12 + "What is the codeword?",
@@ -84,10 +88,26 @@ def hybrid() -> None:
     )
 
 
+def random_weights(size: str) -> None:
+    """A Qwen3.5 of a public size, whose weights are drawn again wherever it is compared."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = write(size, Path(folder) / size, fresh=True)
+        rng = random.Random(size)
+        ids = [[rng.randrange(248320) for _ in range(n + RANDOM_TOKENS)] for n in RANDOM_LENGTHS]
+        prompts = [i[:-RANDOM_TOKENS] for i in ids]
+        fed = [i[-RANDOM_TOKENS:] for i in ids]
+        traces = oracle.trace_forced(oracle.load_oracle(model), prompts, fed)
+    save(FOLDER / f"random-{size}.npz", traces, notes())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", help="SmolLM2's source; without it, the rest")
+    parser.add_argument("--random", action="store_true", help="only random-weight Qwen3.5 0.8B")
     options = parser.parse_args()
+    if options.random:
+        random_weights("0.8B")
+        return
     tiny()
     hybrid()
     if options.smollm2:
