@@ -120,9 +120,9 @@ def _load(file: np.lib.npyio.NpzFile, index: int) -> Trace:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`error` is the largest logit difference seen. Positions whose margin is below it, or below
-    what their trace says that the oracle itself errs there, don't count. `mismatches` are (trace,
-    position, theirs, ours) of those that do.
+    """`error` is the largest logit difference seen, or by how much the oracle itself was found to
+    err at most; positions whose margin is below it don't count. `mismatches` are (trace, position,
+    theirs, ours) of those that do.
 
     `least` is the share of the positions that must count, or nothing is shown.
     """
@@ -161,13 +161,13 @@ def compare(
     ]
     # numpy's maximum keeps a NaN, below which no margin is.
     error = float(np.max(errors, initial=0.0))
+    own = [trace.errors.max() for trace in oracle if trace.errors is not None]
+    if np.isfinite(error) and own:
+        error = float(max(own))
     counted, mismatches = 0, []
     for number, (trace, logits) in enumerate(zip(oracle, ours, strict=True)):
         chosen = logits.argmax(axis=1)
-        unsure = np.full(len(trace.tokens), error, np.float32)
-        if trace.errors is not None and np.isfinite(error):
-            unsure = trace.errors
-        for position in np.flatnonzero(trace.margins >= unsure):
+        for position in np.flatnonzero(trace.margins >= error):
             counted += 1
             theirs, mine = trace.tokens[position], int(chosen[position])
             if theirs != mine:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from flatwake_service.cli.verify import _report
-from flatwake_service.verify.trace import LEAST_SHARE, Trace, compare, top_of
+from flatwake_service.verify.trace import LEAST_SHARE, Trace, compare, load, save, top_of
 
 VOCABULARY, POSITIONS = 500, 200
 
@@ -86,3 +89,20 @@ def test_logits_that_are_no_numbers_are_not_equal() -> None:
 
 def test_nothing_compared_is_not_equal() -> None:
     assert not compare([], []).equal
+
+
+def test_an_oracle_that_knows_its_own_error_says_which_positions_count(tmp_path: Path) -> None:
+    """Ours may err more: what it then chooses otherwise at a position that counts is a mismatch."""
+    oracle = drawn(1)
+    own = np.full(POSITIONS, 0.1, np.float32)
+    own[5] = 0.2
+    trace = replace(trace_of(oracle), fed=tuple(range(POSITIONS)), errors=own)
+    save(tmp_path / "kept.npz", [trace], {})
+    (kept,), _ = load(tmp_path / "kept.npz")
+    assert kept.lead == tuple(range(POSITIONS)) != trace.tokens
+    noise = np.random.default_rng(3).normal(0, 1, oracle.shape).astype(np.float32)
+    found = compare([kept], [oracle + noise])
+    assert found.error == np.float32(0.2)
+    assert found.counted == int((trace.margins >= 0.2).sum())
+    assert found.mismatches
+    assert compare([kept], [oracle]).equal
