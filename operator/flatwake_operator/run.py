@@ -177,5 +177,8 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.watching.client_timeout = 270
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
-    settings.queueing.worker_limit = 20
+    # A worker keeps its object while it idles, 5 s by default. Under a limit the events of other
+    # objects wait for that, and pile up where more objects change than workers go home. Without
+    # one they are taken at once; so they may go at once, too.
+    settings.queueing.idle_timeout = 0.1
     return settings

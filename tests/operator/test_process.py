@@ -161,6 +161,15 @@ def test_watches_bring_changes_of_children_at_once(lab: Lab, start: Callable[...
     assert "annotations" not in server["metadata"]
 
 
+def test_many_changes_at_once_are_seen_at_once(lab: Lab, start: Callable[..., Process]) -> None:
+    """More of them than a watch should make wait for one another; no resync comes to help."""
+    one = start("one", "--resync=10m")
+    until("one leads", one.leads)
+    for number in range(100):
+        lab.create(f"chat{number}", replicas=0)
+    until("all are seen", lambda: one.metric(r"flatwake_operator_servers ") == 100, 5)
+
+
 def test_it_outlives_what_an_api_server_can_do(
     lab: Lab, start: Callable[..., Process], proxy: Proxy
 ) -> None:
