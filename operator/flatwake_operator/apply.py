@@ -9,7 +9,7 @@ from flatwake_operator.children import deployment
 from flatwake_operator.observe import World
 from flatwake_operator.plan import Plan, needs_apply
 from flatwake_operator.settings import Object
-from flatwake_operator.store import Store
+from flatwake_operator.store import Key, Store, key_of
 
 Mark = tuple[str, tuple[str, ...]]
 
@@ -18,8 +18,12 @@ class Applier:
     def __init__(self, api: Api, store: Store) -> None:
         self.api = api
         self.store = store
-        self._beyond_us: dict[str, Mark] = {}
-        """By uid: differences that an apply left, which another one wouldn't mend either."""
+        self.beyond_us: dict[Key, dict[tuple[str, str], Mark]] = {}
+        """By server, kind and name: what an apply left, which another wouldn't mend either."""
+
+    def forget(self, server: Key) -> None:
+        """Drops what is remembered of a server that is gone."""
+        self.beyond_us.pop(server, None)
 
     async def try_out(self, plan: Plan) -> None:
         """Lets the API server judge a new template before anything is written."""
@@ -66,13 +70,21 @@ class Applier:
         made = await self.api.apply(wanted, MANAGER)
         self.store.put(made)
         left = diff.differences(wanted, made)
-        uid = made["metadata"]["uid"]
+        server, child = _place(wanted)
         if left:
-            self._beyond_us[uid] = (diff.fingerprint(wanted), tuple(left))
-        else:
-            self._beyond_us.pop(uid, None)
+            marks = self.beyond_us.setdefault(server, {})
+            marks[child] = (diff.fingerprint(wanted), tuple(left))
+        elif server in self.beyond_us:
+            self.beyond_us[server].pop(child, None)
         return made
 
     def _is_beyond_us(self, wanted: Object, live: Object) -> bool:
         mark = (diff.fingerprint(wanted), tuple(diff.differences(wanted, live)))
-        return self._beyond_us.get(live["metadata"]["uid"]) == mark
+        server, child = _place(wanted)
+        return self.beyond_us.get(server, {}).get(child) == mark
+
+
+def _place(wanted: Object) -> tuple[Key, tuple[str, str]]:
+    server = key_of(wanted)
+    assert server is not None, "every child has its server's label"
+    return server, (wanted["kind"], wanted["metadata"]["name"])

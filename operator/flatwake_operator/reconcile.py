@@ -58,6 +58,7 @@ class Reconciler:
         """One pass; returns when to look again even if nothing wakes it."""
         raw = self.store.get(kinds.SERVER, *key)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
+            self.applier.forget(key)
             return None  # its children go by their owner references
         known, unknown = crd.prune({"spec": raw["spec"]}, SCHEMA)
         try:

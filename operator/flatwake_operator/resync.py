@@ -61,8 +61,9 @@ class Resync:
 
     async def _take(self, kind: Kind, selector: str) -> None:
         for listing in await self._lists(kind, selector):
-            self.store.replace(kind, listing.items, int(listing.version))
-            self.watches.compare(kind, listing.items)
+            version = int(listing.version)
+            self.store.replace(kind, listing.items, version)
+            self.watches.compare(kind, listing.items, version)
 
     async def _lists(self, kind: Kind, selector: str) -> list[Listing]:
         if not self.namespaces or not kind.namespaced:

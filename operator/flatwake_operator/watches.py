@@ -69,8 +69,11 @@ class Watches:
         if owner:
             self.wake(owner)
 
-    def compare(self, kind: Kind, items: list[Object]) -> None:
-        """Notes what a list shows and no handler has seen yet."""
+    def compare(self, kind: Kind, items: list[Object], listed: int) -> None:
+        """Notes what a list shows and no handler has seen yet.
+
+        listed: the list's own version.
+        """
         if kind is kinds.NODE:
             return
         now = time.monotonic()
@@ -83,6 +86,10 @@ class Watches:
                 self._unseen.setdefault(mark, (version(item), now))
         for mark in [m for m in self._unseen if m[0] == kind.name and m not in present]:
             del self._unseen[mark]
+        # A watch that broke off may have missed their end; what is newer can't be in the list.
+        for mark in [m for m in self.seen if m[0] == kind.name and m not in present]:
+            if self.seen[mark] <= listed:
+                del self.seen[mark]
 
     def blind_seconds(self) -> float:
         """For how long a change has been there that no watch has shown; 0 while all is seen."""

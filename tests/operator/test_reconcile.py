@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from apiserver import ApiServer
 from flatwake_operator import kinds, labels
+from flatwake_operator.settings import Object
 from lab import Killed, Lab
 
 
@@ -95,6 +96,26 @@ def test_what_others_add_stays(lab: Lab) -> None:
     kept = lab.want(kinds.DEPLOYMENT)["spec"]["template"]["metadata"]["annotations"]
     assert kept.items() >= restarted.items()
     assert lab.want(kinds.SERVICE)["metadata"]["annotations"]["other"] == "kept"
+
+
+def test_what_an_admission_webhook_takes_is_asked_for_once_and_forgotten_with_its_server(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = lab.api.apply
+
+    async def admitted(thing: Object, *more: Any, **named: Any) -> Object:
+        made = await apply(thing, *more, **named)
+        if made["kind"] == "Service":
+            made["spec"]["ports"][0]["appProtocol"] = "h2c"
+        return made
+
+    monkeypatch.setattr(lab.api, "apply", admitted)
+    lab.create()
+    lab.settle()
+    assert len(lab.reconciler.applier.beyond_us) == 1
+    lab.ok("DELETE", kinds.SERVER.path(lab.namespace, "chat"))
+    lab.pass_()
+    assert lab.reconciler.applier.beyond_us == {}
 
 
 def test_an_operator_upgrade_rolls_nothing_and_neither_does_the_first_scale(lab: Lab) -> None:

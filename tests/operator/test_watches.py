@@ -103,10 +103,10 @@ def test_liveness_fails_when_a_list_shows_what_no_watch_has_shown_for_long(
     watching: Watches, probes: Probes, clock: Clock
 ) -> None:
     watching.take(service(1), "ADDED")
-    watching.compare(kinds.SERVICE, [service(2)])
+    watching.compare(kinds.SERVICE, [service(2)], 2)
     clock.now += BLIND_SECONDS
     assert probes.liveness() is None
-    watching.compare(kinds.SERVICE, [service(3)])
+    watching.compare(kinds.SERVICE, [service(3)], 3)
     clock.now += 1
     assert "the watches have missed a change" in (probes.liveness() or "")
     watching.take(service(3), "MODIFIED")
@@ -117,17 +117,27 @@ def test_a_quiet_watch_is_no_dead_one(watching: Watches, probes: Probes, clock: 
     watching.take(service(1), "ADDED")
     for _ in range(10):
         clock.now += BLIND_SECONDS
-        watching.compare(kinds.SERVICE, [service(1)])
+        watching.compare(kinds.SERVICE, [service(1)], 1)
     assert probes.liveness() is None
 
 
 def test_what_is_gone_before_a_watch_showed_it_is_forgotten(
     watching: Watches, probes: Probes, clock: Clock
 ) -> None:
-    watching.compare(kinds.SERVICE, [service(2)])
-    watching.compare(kinds.SERVICE, [])
+    watching.compare(kinds.SERVICE, [service(2)], 2)
+    watching.compare(kinds.SERVICE, [], 3)
     clock.now += 2 * BLIND_SECONDS
     assert probes.liveness() is None
+
+
+def test_one_whose_end_no_watch_showed_is_forgotten_and_a_newer_one_is_not(
+    watching: Watches,
+) -> None:
+    watching.take(service(2), "ADDED")
+    watching.compare(kinds.SERVICE, [], 1)
+    assert list(watching.seen.values()) == [2]
+    watching.compare(kinds.SERVICE, [], 3)
+    assert watching.seen == {}
 
 
 def test_an_api_server_that_is_away_is_readiness_and_no_reason_to_restart(probes: Probes) -> None:
