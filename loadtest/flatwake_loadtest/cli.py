@@ -22,7 +22,7 @@ from .progress import Progress, summary
 from .report import Outcome, build
 from .served import served
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 _TARGETS = "Address of a server, or a manifest; with --compare the old report and the new one."
 _PROFILE = f"{', '.join(prompts.PROFILES)}; chat by default, endurance with --short."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flatwake_service.engine.runner import Runner
     from flatwake_service.text import Tokenizer
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 
 USERS = (1, 4, 8)
 CONTEXT = 1024

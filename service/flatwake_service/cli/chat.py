@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     import httpx
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 DEFAULT_URL = "http://127.0.0.1:8000/v1"
 HELP = """\

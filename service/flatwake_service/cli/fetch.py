@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flatwake_service.manifest import ServerStatus
     from flatwake_service.weights.fetch import Fetched, Progress
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 TERMINATION_LOG = Path("/dev/termination-log")
 LINE_EVERY = 5.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flatwake_service.http.service import Service
     from flatwake_service.http.settings import Settings
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 class BackendName(StrEnum):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flatwake_service.manifest import Documents
     from flatwake_service.weights.fetch import Fetched, Progress
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 QUESTION = "What is a computer?"
 PLATFORMS = {("Linux", "x86_64"), ("Linux", "aarch64")}

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from flatwake_service.verify.replay import Heard
     from flatwake_service.verify.trace import Comparison, Trace
 
-app = typer.Typer(help="Compare our greedy tokens and logits with transformers'.")
+app = typer.Typer(
+    help="Compare our greedy tokens and logits with transformers'.", rich_markup_mode="markdown"
+)
 
 
 @app.command()

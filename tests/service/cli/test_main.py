@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, entry_points
@@ -56,9 +57,17 @@ def test_a_command_whose_extra_is_absent_says_how_to_get_it(
     assert "'absent_package' isn't installed; pip install 'flatwake[operator]'" in said
 
 
-@pytest.mark.parametrize("name", ["up", "serve", "chat", "doctor"])
-def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", sorted(cli.SUMMARIES))
+def test_every_command_explains_itself(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as ended:
         cli.main([name, "--help"])
     assert ended.value.code == 0
-    assert f"flatwake {name}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"flatwake {name}" in said
+    prose = [line.strip() for line in said.partition("╭")[0].splitlines()]
+    for line, following in itertools.pairwise(prose):
+        if line and following:
+            assert len(line) + len(following.split()[0]) + 1 > 78, f"broken off after: {line}"
