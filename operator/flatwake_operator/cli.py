@@ -1,11 +1,16 @@
 """The operator's commands: `flatwake crd`, `flatwake render` and `flatwake operator`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-crd = typer.Typer(add_completion=False, help="Print the CustomResourceDefinition.")
+NO_IMAGE = "flatwake-service:unset"
+
+crd = typer.Typer(
+    add_completion=False, help="Print the CustomResourceDefinition.", rich_markup_mode="markdown"
+)
 
 
 @crd.command()
@@ -16,31 +21,49 @@ def print_crd() -> None:
     typer.echo(generated.crd_text(), nl=False)
 
 
-render = typer.Typer(add_completion=False, help="Print all objects that a manifest would become.")
+render = typer.Typer(
+    add_completion=False,
+    help="Print all objects that a manifest would become.",
+    rich_markup_mode="markdown",
+)
 
 
 @render.command()
 def print_children(
-    path: Annotated[Path, typer.Argument(help="The manifest.")],
-    backend: Annotated[str, typer.Option(help="What Auto becomes: Hip or Cpu.")] = "Hip",
-    image: Annotated[str, typer.Option(help="The image where the manifest names none.")] = (
-        "flatwake-service:unset"
-    ),
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The manifest; - is the standard input.")
+    ],
+    backend: Annotated[
+        str, typer.Option(metavar="Hip|Cpu", help="What backend Auto becomes.")
+    ] = "Hip",
+    image: Annotated[
+        str, typer.Option(metavar="IMAGE", help="The image where the manifest names none.")
+    ] = NO_IMAGE,
     namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Where they go if the manifest doesn't say.")
+        str,
+        typer.Option(
+            "-n", "--namespace", metavar="NAME", help="Where they go if the manifest doesn't say."
+        ),
     ] = "default",
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="A kind that your cluster doesn't serve, repeated."),
+    ] = None,
 ) -> None:
     """Print all objects that a manifest would become, without a cluster.
 
-    `kubectl apply --server-side -f -` takes them, where no operator is wanted.
+    `kubectl apply --server-side -f -` takes them, where no operator is wanted. PodMonitor and
+    InferencePool are other projects' kinds: leave them out with --without where those aren't
+    installed, as the operator does.
     """
-    from flatwake_service.manifest import Backend, ManifestError, load
+    from flatwake_service.manifest import Backend, ManifestError, load, loads
 
+    from flatwake_operator import kinds
     from flatwake_operator import render as rendering
     from flatwake_operator.settings import Context, Settings
 
     try:
-        documents = load(path)
+        documents = loads(sys.stdin.read()) if str(path) == "-" else load(path)
     except ManifestError as error:
         typer.echo(f"flatwake render: {error}", err=True)
         raise typer.Exit(2) from error
@@ -48,7 +71,17 @@ def print_children(
     if chosen is None:
         typer.echo(f"flatwake render: --backend {backend}: write Hip or Cpu", err=True)
         raise typer.Exit(2)
+    names = [kind.name for kind in kinds.CHILDREN]
+    for name in without or []:
+        if name not in names:
+            typer.echo(
+                f"flatwake render: --without {name}: it is none of {', '.join(names)}", err=True
+            )
+            raise typer.Exit(2)
+    apis = [kind for kind in kinds.CHILDREN if kind.name not in (without or [])]
     server = documents.server
+    if server.spec.image is None and image == NO_IMAGE:
+        typer.echo("flatwake render: no image is named: pass --image IMAGE", err=True)
     if server.metadata.namespace is None:
         placed = server.metadata.model_copy(update={"namespace": namespace})
         server = server.model_copy(update={"metadata": placed})
@@ -62,10 +95,14 @@ def print_children(
         and (server.spec.model.chat_template.name, server.spec.model.chat_template.key)
         == (name, key)
     }
-    typer.echo(rendering.text(rendering.children(context, dict(config))), nl=False)
+    typer.echo(rendering.text(rendering.children(context, dict(config), apis)), nl=False)
 
 
-operator = typer.Typer(add_completion=False, help="Run the operator, in a pod or on a machine.")
+operator = typer.Typer(
+    add_completion=False,
+    help="Run the operator, in a pod or on a machine.",
+    rich_markup_mode="markdown",
+)
 
 
 @operator.command()

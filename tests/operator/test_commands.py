@@ -41,6 +41,24 @@ def test_every_example_is_rendered_with_an_image(example: Path) -> None:
     assert images == ["registry.example.com/served:1"] * 2
 
 
+def test_render_reads_what_is_piped_and_leaves_out_what_a_cluster_lacks() -> None:
+    words = ["-", "--without", "PodMonitor", "--without", "InferencePool", "--image", "served:1"]
+    said = RUN.invoke(cli.render, words, input=EXAMPLE.read_text())
+    assert said.exit_code == 0, said.stderr
+    assert said.stderr == ""
+    whole = RUN.invoke(cli.render, [str(EXAMPLE), "--image", "served:1"])
+    made, every = (
+        {thing["kind"] for thing in yaml.safe_load_all(text.stdout)} for text in (said, whole)
+    )
+    assert every - made == {"PodMonitor"}
+
+
+def test_render_says_that_no_image_is_named() -> None:
+    said = RUN.invoke(cli.render, [str(EXAMPLE)])
+    assert said.exit_code == 0
+    assert "pass --image" in said.stderr
+
+
 def test_render_says_what_is_wrong(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(EXAMPLE.read_text().replace("contextLength", "contextLenght"))
@@ -51,3 +69,6 @@ def test_render_says_what_is_wrong(tmp_path: Path) -> None:
         said = RUN.invoke(cli.render, [str(EXAMPLE), "--backend", senseless])
         assert said.exit_code == 2
         assert "write Hip or Cpu" in said.stderr
+    said = RUN.invoke(cli.render, [str(EXAMPLE), "--without", "PodMonitors"])
+    assert said.exit_code == 2
+    assert "--without PodMonitors: it is none of ServiceAccount, " in said.stderr
