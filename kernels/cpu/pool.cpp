@@ -57,7 +57,7 @@ void Gate::wait(uint32_t seen) {
 }
 
 bool Worker::take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& begin,
-                  int64_t& end) {
+                  int64_t& end, int64_t parts) {
   const uint32_t wanted = first + phase;
   if (index == 0 && team->last_shared_ != wanted) {
     if (count == 1 || total_items <= grain) {
@@ -75,7 +75,9 @@ bool Worker::take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& b
   do {
     begin = int64_t(ticket & 0xffffffffu);
     if (uint32_t(ticket >> 32) != wanted || begin >= total_items) return false;
-    end = begin + grain < total_items ? begin + grain : total_items;
+    const int64_t left = total_items - begin;
+    const int64_t share = parts && left / parts > grain ? left / parts : grain;
+    end = share < left ? begin + share : total_items;
   } while (!team->ticket_.compare_exchange_weak(ticket, uint64_t(wanted) << 32 | uint64_t(end),
                                                 std::memory_order_acq_rel,
                                                 std::memory_order_acquire));

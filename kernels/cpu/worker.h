@@ -26,8 +26,10 @@ struct Worker {
 
   // The next [begin, end) of the phase's `total` items, `grain` at a time; false when none is
   // left. Asking again says that what was taken before is done. A grain is worth the microsecond
-  // that it takes to be heard by another thread.
-  bool take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& begin, int64_t& end);
+  // that it takes to be heard by another thread. With `parts`, at least one of so many parts of
+  // what is left: long stretches first, that memory is read ahead in, and short ones for the end.
+  bool take(uint32_t phase, int64_t total_items, int64_t grain, int64_t& begin, int64_t& end,
+            int64_t parts = 0);
 
   // Return once phase `phase`, in which every thread took what it could, is done.
   void wait(uint32_t phase);

@@ -59,8 +59,8 @@ def test_a_chunk_s_rows_are_equal_however_it_was_cut(
         assert np.array_equal(np.concatenate(parts), whole)
 
 
-def _linear(bench: Bench, layer: object, x: np.ndarray) -> np.ndarray:
-    y = bench.empty(len(x), 40)
+def _linear(bench: Bench, layer: object, x: np.ndarray, outputs: int = 40) -> np.ndarray:
+    y = bench.empty(len(x), outputs)
     live = bench.ints([len(x)])
     _run(bench, ops.Linear(x=bench.given(x), y=y, weight=layer, live=live))  # type: ignore[arg-type]
     return y.read()
@@ -114,14 +114,15 @@ def _only(bench: Bench, op: Op, row: int, sequence: int, length: int) -> Op:
     return alone
 
 
-def test_the_number_of_threads_changes_no_bit() -> None:
+@pytest.mark.parametrize(("outputs", "rows"), [(40, 100), (1000, 3)])
+def test_the_number_of_threads_changes_no_bit(outputs: int, rows: int) -> None:
     print("seed", SEED)
     found = []
     for threads in (1, 2, 3, 7):
         backend = open_backend("cpu", threads=threads)
         bench = Bench(backend, SEED)
-        layer = bench.layer(40, 512, Dtype.Q4_K, activations="int8")
-        x = bench.random.standard_normal((100, 512), np.float32)
-        found.append(_linear(bench, layer, x))
+        layer = bench.layer(outputs, 512, Dtype.Q4_K, activations="int8")
+        x = bench.random.standard_normal((rows, 512), np.float32)
+        found.append(_linear(bench, layer, x, outputs))
         backend.close()
     assert all(np.array_equal(found[0], other) for other in found[1:])

@@ -16,9 +16,10 @@ using Dot = void (*)(const uint8_t* tile, const Tiling& tiling, int64_t columns,
                      const Panel& panel, float* out);
 
 // Ask for weights that are needed soon: a tile's stream is longer than a page, at whose end the
-// processor's own prefetching stops.
+// processor's own prefetching stops. Two pages, since a far cache may answer later than one page's
+// products take.
 inline void fetch_ahead(const void* weights) {
-  __builtin_prefetch(static_cast<const char*>(weights) + 4096);
+  __builtin_prefetch(static_cast<const char*>(weights) + 8192);
 }
 
 inline vi word(const int8_t* four) {
@@ -75,6 +76,7 @@ inline void block_scales(const uint8_t* scales, int64_t block, int part, int h, 
                          vf& offset) {
   const int lane = h * W;
   offset = vf{};
+  fetch_ahead(scales + (S == Scales::DM ? 64 : 32) * block);
   if (S == Scales::D) {
     scale = half_floats(scales + block * 32 + 2 * lane);
   } else if (S == Scales::DM) {
@@ -97,10 +99,17 @@ constexpr bool has_offset(Scales s) { return s == Scales::DM || s == Scales::SUP
 template <bool NIBBLES, Scales S>
 inline int32_t start_of(const Block& block, int part) {
   if (S == Scales::SIXTH) return block.start32[part];
-  if (S != Scales::D) return 0;
+  if (S != Scales::D) return LIFT;
   if (NIBBLES) return block.start8;
   // Signed bytes are multiplied as they are.
-  return W == 8 ? 0 : block.start128;
+  return W == 8 ? LIFT : block.start128;
+}
+
+// Lifted integers times a scale, rounded once. A weight's scale has at most 19 bits, so that LIFT
+// times it is exact, and one fused operation takes it off again.
+inline vf scaled(vi lifted, vf scale, vf lift) {
+  if (LIFT) return fma((vf)lifted, scale, lift);
+  return to_float(lifted) * scale;
 }
 
 template <bool NIBBLES, Scales S, int R>
@@ -138,8 +147,9 @@ void dot_integers(const uint8_t* tile, const Tiling& tiling, int64_t columns, co
         }
         vf scale, offset;
         block_scales<S>(tile + tiling.quants, b, part, h, scale, offset);
+        const vf lift = scale * -lifted_zero();
         for (int r = 0; r < R; ++r) {
-          total[r] = fma(to_float(sums[r]) * scale, set(info[r].scale), total[r]);
+          total[r] = fma(scaled(sums[r], scale, lift), set(info[r].scale), total[r]);
           if (has_offset(S)) total[r] = fma(offset, set(info[r].scaled_sum), total[r]);
         }
       }

@@ -48,7 +48,7 @@ class Items {
  public:
   Items(int64_t tiles, int64_t panels, const Worker& w)
       : panels_(panels), groups_((panels + GROUP - 1) / GROUP), total(tiles * groups_),
-        grain(most(1, total / (int64_t(w.count) * 8))) {}
+        parts(int64_t(w.count) * 2), grain(most(1, total / (int64_t(w.count) * 16))) {}
 
   int64_t tile(int64_t item) const { return item / groups_; }
   int64_t begin(int64_t item) const { return item % groups_ * GROUP; }
@@ -58,7 +58,7 @@ class Items {
   const int64_t panels_, groups_;
 
  public:
-  const int64_t total, grain;
+  const int64_t total, parts, grain;
 };
 
 Needs layer_needs(const Layer& layer, int64_t rows) {
@@ -78,7 +78,7 @@ template <class Use>
 void multiply(const Layer& layer, const Panels& panels, Worker& w, const Use& use) {
   const Items items(layer.tiles, panels.count(), w);
   size_t index = 0;
-  for (int64_t begin, end; w.take(1, items.total, items.grain, begin, end);) {
+  for (int64_t begin, end; w.take(1, items.total, items.grain, begin, end, items.parts);) {
     for (int64_t item = begin; item < end;) {
       const int64_t tile = items.tile(item);
       while (tile >= layer.segments[index].first_tile + layer.segments[index].tiles) ++index;
@@ -106,7 +106,7 @@ void multiply_pairs(const fw_gate_up_silu_params& p, const Layer& layer, const P
   const Segment &gate = layer.segments[0], &up = layer.segments[1];
   const Multiplier gates(gate, layer.columns, panels, w), ups(up, layer.columns, panels, w);
   const Items items(gate.tiles, panels.count(), w);
-  for (int64_t begin, end; w.take(1, items.total, items.grain, begin, end);) {
+  for (int64_t begin, end; w.take(1, items.total, items.grain, begin, end, items.parts);) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t tile = items.tile(item), first = tile * TILE_ROWS;
       const int64_t count = least(TILE_ROWS, p.outputs - first);
