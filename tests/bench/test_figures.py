@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from figures import File, Side, by_users_table, document, table
 from files import q4_0_of
+from peer import mend
 
 
 def _files() -> list[File]:
@@ -82,3 +83,17 @@ def test_a_q4_0_file_holds_the_same_weights(tmp_path: Path) -> None:
     assert np.array_equal(tensors["norm"].data, weights[0])
     assert made.fields["general.name"].contents() == "tiny"
     assert made.fields["tokenizer.ggml.tokens"].contents() == ["a", "b"]
+
+
+def test_the_peer_s_tiles_are_written_before_they_are_loaded(tmp_path: Path) -> None:
+    source = tmp_path / "ggml/src/ggml-cpu/amx/mmq.cpp"
+    source.parent.mkdir(parents=True)
+    source.write_text("    tc.rows[7] = 16;\n    _tile_loadconfig(&tc);\n    done = true;\n")
+    mend(tmp_path)
+    mend(tmp_path)
+    lines = source.read_text().splitlines()
+    assert [line.split("(")[0].strip() for line in lines[1:3]] == [
+        "__asm__ volatile",
+        "_tile_loadconfig",
+    ]
+    assert len(lines) == 4
