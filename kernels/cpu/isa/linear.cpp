@@ -48,7 +48,7 @@ class Items {
  public:
   Items(int64_t tiles, int64_t panels, const Worker& w)
       : panels_(panels), groups_((panels + GROUP - 1) / GROUP), total(tiles * groups_),
-        parts(int64_t(w.count) * 2), grain(most(1, total / (int64_t(w.count) * 16))) {}
+        parts(w.count), grain(most(1, total / (int64_t(w.count) * 16))) {}
 
   int64_t tile(int64_t item) const { return item / groups_; }
   int64_t begin(int64_t item) const { return item % groups_ * GROUP; }
