@@ -270,7 +270,8 @@ Dots dots_of() {
 #if defined(__AVX512F__)
   return {{Kind::template dot<1>, Kind::template dot<2>, Kind::template dot<3>,
            Kind::template dot<4>, Kind::template dot<5>, Kind::template dot<6>,
-           Kind::template dot<7>, Kind::template dot<8>},
+           Kind::template dot<7>, Kind::template dot<8>, Kind::template dot<9>,
+           Kind::template dot<10>, Kind::template dot<11>, Kind::template dot<12>},
           Kind::widen};
 #else
   return {{Kind::template dot<1>, Kind::template dot<2>, Kind::template dot<3>,

@@ -11,7 +11,7 @@ namespace FW_ISA {
 namespace {
 
 // Rows that are multiplied at once: their sums stay in registers.
-constexpr int PANEL = W == 16 ? 8 : 4;
+constexpr int PANEL = W == 16 ? 12 : 4;
 // Columns that a thread gathers at a time, and values that are worth another thread's help.
 constexpr int64_t GATHER_COLUMNS = 256;
 constexpr int64_t GATHER_GRAIN = 8192;
