@@ -1,5 +1,5 @@
 // embedding, gather_rows: rows by their number.
-#include "parameters.h"
+#include "panels.h"
 #include "portable.h"
 
 namespace fw {
@@ -11,8 +11,10 @@ DEVICE void embedding(const FwEmbeddingParams& p) {
   if (i >= p.op.width) return;
   const int id = in<int>(p.op.row_id)[row];
   const bool known = id >= 0 && id < p.table.rows;
+  const int bits = p.table.panel_bits;
   const float value =
-      known ? load_as(p.table.data, p.table.dtype, (size_t)id * p.table.stride + i) : 0.0f;
+      known ? load_as(p.table.data, p.table.dtype, panel_row(p.table, bits, id) + panel_column(bits, i))
+            : 0.0f;
   store_as(p.op.y, p.op.dtype, (size_t)row * p.op.width + i, value);
 }
 

@@ -4,7 +4,7 @@
 // tile nor on how many rows there are. While a step is multiplied, the next one's weights and tokens
 // are on their way to registers: of more columns than 32, so that their latency is hidden.
 #include "matrix.h"
-#include "parameters.h"
+#include "panels.h"
 
 namespace fw {
 
@@ -50,10 +50,10 @@ DEVICE void gemm(const FwLinearParams& p) {
   FW_UNROLL
   for (int i = 0; i < OWN; i++) {
     const int row = i * APART + own_row;
-    from[i] = chunk * 8 +
-              (row < TILE_ROWS
-                   ? in<T>(p.weight.data) + tile_weight_row<GATED>(p, block_x(), row) * p.weight.stride
-                   : in<T>(p.x) + (size_t)least(row0 + row - TILE_ROWS, live - 1) * p.x_stride);
+    from[i] = row < TILE_ROWS
+                  ? in<T>(p.weight.data) + panel_column(FW_PANEL_BITS, chunk * 8) +
+                        panel_row(p.weight, FW_PANEL_BITS, tile_weight_row<GATED>(p, block_x(), row))
+                  : in<T>(p.x) + (size_t)least(row0 + row - TILE_ROWS, live - 1) * p.x_stride + chunk * 8;
   }
   const int wave = uniform(thread() / W);
   const int first_row = wave / TOKEN_WAVES * WAVE_ROWS, first_token = wave % TOKEN_WAVES * WAVE_TOKENS;
@@ -63,7 +63,9 @@ DEVICE void gemm(const FwLinearParams& p) {
   const auto ask = [&](int k) {  // rows end at a multiple of 32: zeros fill a last step
     FW_UNROLL
     for (int i = 0; i < OWN; i++)
-      next[i] = k + chunk * 8 < p.x_stride ? load_words(from[i] + k) : no_words();
+      next[i] = k + chunk * 8 < p.x_stride
+                    ? load_words(from[i] + (i * APART < TILE_ROWS ? (size_t)k << FW_PANEL_BITS : k))
+                    : no_words();
   };
   ask(0);
   for (int k = 0; k < p.x_stride; k += STEP) {

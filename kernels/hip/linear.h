@@ -1,7 +1,7 @@
 // What products with few rows share, whatever multiplies them.
 #pragma once
 
-#include "parameters.h"
+#include "panels.h"
 #include "portable.h"
 
 namespace fw {

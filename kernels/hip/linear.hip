@@ -5,10 +5,22 @@
 // The `split` waves that share a weight row are added in their order. None of that depends on the
 // number of rows: a row's bits are the same alone and in company.
 #include "linear.h"
+#include "matrix.h"
 
 namespace fw {
 
 constexpr int WEIGHT_ROWS = 4;
+
+// Panels are for matrix units, which leave products of unequal types to these kernels.
+template <typename TW, typename TX>
+DEVICE int panel_bits(const FwLinearParams& p) {
+#if defined(FW_MATRIX)
+  constexpr bool MATRIX = true;
+#else
+  constexpr bool MATRIX = false;
+#endif
+  return MATRIX && sizeof(TW) != sizeof(TX) ? p.weight.panel_bits : 0;
+}
 
 // Sums of WEIGHT_ROWS weight rows with ROWS rows of x, over the columns of this lane.
 template <int W, int ROWS, typename TW, typename TX>
@@ -17,7 +29,7 @@ DEVICE void multiply(const FwLinearParams& p, const TW* const (&weight)[WEIGHT_R
   for (int k = (part * W + lane<W>()) * 8; k < p.x_stride; k += p.split * W * 8) {
     Eight<TW> w[WEIGHT_ROWS];
     FW_UNROLL
-    for (int n = 0; n < WEIGHT_ROWS; n++) w[n] = stream8(weight[n] + k);
+    for (int n = 0; n < WEIGHT_ROWS; n++) w[n] = stream8(weight[n] + panel_column(panel_bits<TW, TX>(p), k));
     FW_UNROLL
     for (int r = 0; r < ROWS; r++) {
       const Eight<TX> values = load8(x[r] + k);
@@ -42,7 +54,8 @@ DEVICE void linear(const FwLinearParams& p) {
   const TW* weight[WEIGHT_ROWS];
   FW_UNROLL
   for (int n = 0; n < WEIGHT_ROWS; n++)
-    weight[n] = in<TW>(p.weight.data) + weight_row<OUTPUTS>(p, first, n) * p.weight.stride;
+    weight[n] = in<TW>(p.weight.data) +
+                panel_row(p.weight, panel_bits<TW, TX>(p), weight_row<OUTPUTS>(p, first, n));
   const TX* x[ROWS];
   FW_UNROLL
   for (int r = 0; r < ROWS; r++)

@@ -2,7 +2,7 @@
 //
 // The weight rows are the unit's 16-row side. All waves of a block share them and are added in their
 // order; which columns each takes follows from the shape alone: a row's bits are the same alone and
-// in company. So a block asks for much of few rows: its loads are near one another in memory.
+// in company. So a block asks for much of few rows, which lie together in panels.
 //
 // What comes around a product is done at its end: half of a norm, an output's convolution.
 #include "conv.h"
@@ -27,7 +27,8 @@ struct Chunk {
     for (int s = 0; s < STEPS; s++)
       FW_UNROLL
       for (int i = 0; i < Unit::ROW_LOADS; i++)
-        weights[s][i] = stream_words(weight[i] + k + s * MATRIX_COLUMNS + Unit::row_offset(i));
+        weights[s][i] = stream_words(weight[i] + ((size_t)(k + s * MATRIX_COLUMNS) << FW_PANEL_BITS) +
+                                     Unit::row_offset(i));
     if constexpr (AHEAD) {
       FW_UNROLL
       for (int s = 0; s < STEPS; s++)
@@ -85,7 +86,8 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   const T* weight[Unit::ROW_LOADS];
   FW_UNROLL
   for (int i = 0; i < Unit::ROW_LOADS; i++)
-    weight[i] = in<T>(p.weight.data) + weight_row<OUTPUTS>(p, first, Unit::row(i)) * p.weight.stride;
+    weight[i] = in<T>(p.weight.data) +
+                panel_row(p.weight, FW_PANEL_BITS, weight_row<OUTPUTS>(p, first, Unit::row(i)));
   // Tokens beyond the last live one are computed and not kept, so that nothing waits for their number.
   const T* x[TILES];
   FW_UNROLL

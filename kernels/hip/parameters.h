@@ -3,14 +3,15 @@
 
 #include "flatwake/ops.h"
 
-// A prepared layer: `stride` elements from row to row, padded with zeros to a multiple of 32.
+// A prepared layer: rows of `stride` elements, padded with zeros to a multiple of FW_PANEL_COLUMNS.
+// Panels of 2^panel_bits rows lie together, FW_PANEL_COLUMNS of each row in turn; 0: row after row.
 struct FwMatrix {
   uint64_t data;
   int64_t stride;
   int32_t rows;
   int32_t columns;
   int32_t dtype;
-  int32_t reserved;
+  int32_t panel_bits;
 };
 
 struct FwEmbeddingParams {
@@ -82,6 +83,8 @@ struct FwReadParams {
 #define FW_CONV_RUN 16  /* rows of a chunk that a thread of conv_chunk takes */
 #define FW_CONV_TAPS 8  /* the most taps */
 #define FW_CONV_TAPS_JOINED 4 /* of a convolution that a product does as well */
+#define FW_PANEL_BITS 4 /* of a panel's rows, where matrix units take them */
+#define FW_PANEL_COLUMNS 32 /* a matrix unit's step */
 #define FW_LINEAR_BLOCK 256
 #define FW_GEMM_ROWS 128 /* of weights, in a tile of a prompt's product */
 #define FW_ATTENTION_TOKENS 64 /* the fewest that a block of attention_matrix takes */

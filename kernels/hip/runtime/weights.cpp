@@ -15,6 +15,8 @@ namespace {
 constexpr int64_t STAGING_BYTES = 16 << 20;
 constexpr float LARGEST_HALF = 65504;
 
+int64_t rounded_up(int64_t rows, int64_t panel) { return (rows + panel - 1) / panel * panel; }
+
 int element_bytes(int dtype) { return dtype == FW_F32 ? 4 : 2; }
 
 // The type that holds all views: their own where they agree on a plain one.
@@ -50,8 +52,10 @@ Weights::Weights(Context& context, const fw_weight_view* views, int count) : con
   check(views, count);
   matrix_.dtype = storage_type(views, count);
   matrix_.stride = padded_columns(matrix_.columns);
-  const int64_t bytes = matrix_.rows * matrix_.stride * element_bytes(matrix_.dtype);
-  region_ = std::make_unique<Region>(context, bytes);
+  const bool by_panels = context.facts().matrix_units && matrix_.dtype != FW_F32;
+  matrix_.panel_bits = by_panels ? FW_PANEL_BITS : 0;
+  const int64_t row_bytes = matrix_.stride * element_bytes(matrix_.dtype), bytes = matrix_.rows * row_bytes;
+  region_ = std::make_unique<Region>(context, rounded_up(matrix_.rows, int64_t(1) << matrix_.panel_bits) * row_bytes);
   matrix_.data = region_->address();
   if (!upload(views, count)) {
     matrix_.dtype = FW_BF16;
@@ -93,39 +97,37 @@ void Weights::check(const fw_weight_view* views, int count) {
 }
 
 bool Weights::upload(const fw_weight_view* views, int count) {
-  const int64_t row_bytes = matrix_.stride * element_bytes(matrix_.dtype);
-  const int64_t most = std::max<int64_t>(STAGING_BYTES / row_bytes, 1);
-  std::vector<uint8_t> staging(std::min<int64_t>(most, matrix_.rows) * row_bytes);
+  const int size = element_bytes(matrix_.dtype), piece = FW_PANEL_COLUMNS * size;
+  const int64_t row_bytes = matrix_.stride * size, panel = int64_t(1) << matrix_.panel_bits;
+  const int64_t most = std::max<int64_t>(STAGING_BYTES / (row_bytes * panel), 1) * panel;
+  std::vector<uint8_t> staging(std::min<int64_t>(most, rounded_up(matrix_.rows, panel)) * row_bytes);
+  std::vector<uint8_t> line(row_bytes);
   std::vector<float> values(matrix_.columns);
   auto* target = static_cast<uint8_t*>(region_->data());
-  for (int i = 0; i < count; i++) {
-    const fw_weight_view& view = views[i];
-    if (view.format == matrix_.dtype && view.row_bytes == row_bytes && !view.permutation) {
-      context_.driver().copy(target, reinterpret_cast<const void*>(view.data),
-                             view.rows * row_bytes, FW_COPY_TO_DEVICE);
-      context_.stamp();
-      target += view.rows * row_bytes;
-      continue;
-    }
-    for (int64_t first = 0; first < view.rows; first += most) {
-      const int64_t rows = std::min(most, view.rows - first);
-      for (int64_t r = 0; r < rows; r++) {
-        const uint8_t* row = row_of(view, first + r);
-        uint8_t* place = staging.data() + r * row_bytes;
-        if (view.format == matrix_.dtype) {
-          std::memcpy(place, row, matrix_.columns * element_bytes(matrix_.dtype));
-        } else {
-          widen_row(view.format, row, matrix_.columns, values.data());
-          if (!narrow_row(values.data(), matrix_.columns, matrix_.dtype, place)) return false;
-        }
+  int64_t staged = 0;
+  const auto flush = [&] {
+    const int64_t bytes = rounded_up(staged, panel) * row_bytes;
+    context_.driver().copy(target, staging.data(), bytes, FW_COPY_TO_DEVICE);
+    context_.driver().synchronise();  // before the staging is filled again
+    context_.stamp();
+    target += bytes;
+    staged = 0;
+  };
+  for (int i = 0; i < count; i++)
+    for (int64_t r = 0; r < views[i].rows; r++) {
+      const uint8_t* row = row_of(views[i], r);
+      if (views[i].format == matrix_.dtype) {
+        std::memcpy(line.data(), row, matrix_.columns * size);
+      } else {
+        widen_row(views[i].format, row, matrix_.columns, values.data());
+        if (!narrow_row(values.data(), matrix_.columns, matrix_.dtype, line.data())) return false;
       }
-      context_.driver().copy(target, staging.data(), rows * row_bytes, FW_COPY_TO_DEVICE);
-      context_.driver().synchronise();  // before the staging is filled again
-      context_.stamp();
-      target += rows * row_bytes;
+      uint8_t* place = staging.data() + staged / panel * panel * row_bytes + staged % panel * piece;
+      for (int64_t at = 0; at < row_bytes; at += piece, place += panel * piece)
+        std::memcpy(place, line.data() + at, piece);
+      if (++staged == most) flush();
     }
-  }
-  context_.driver().synchronise();
+  if (staged) flush();
   return true;
 }
 

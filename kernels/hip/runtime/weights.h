@@ -8,10 +8,13 @@
 
 namespace fw::runtime {
 
-// Rows of weights and of what they multiply are padded with zeros to this: a matrix unit's step.
-inline int padded_columns(int columns) { return (columns + 31) / 32 * 32; }
+// Rows of weights and of what they multiply are padded with zeros to a matrix unit's step.
+inline int padded_columns(int columns) {
+  return (columns + FW_PANEL_COLUMNS - 1) / FW_PANEL_COLUMNS * FW_PANEL_COLUMNS;
+}
 
-// Rows of all views in one plain type, each padded with zeros.
+// Rows of all views in one plain type, each padded with zeros; by panels where matrix units take 16
+// rows at once, so that what they read next lies next.
 //
 // Plain weights of one type stay what they are. Quantised ones become float16, which keeps three
 // bits more than bfloat16, unless a value is too large for it.
