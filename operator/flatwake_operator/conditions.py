@@ -290,11 +290,12 @@ def _progressing(facts: Facts) -> Condition:
         text = fault.message if fault else f"pod {waiting[0].name} has no node"
         return condition("True", Reason.UNSCHEDULABLE, f"{text}; {by}")
     status = facts.deployment.get("status") or {}
-    moved = f"{status.get('updatedReplicas', 0)} of {facts.desired} pods are of this template"
-    up = f"{status.get('availableReplicas', 0)} are available"
+    updated, up = (status.get(f"{which}Replicas", 0) for which in ("updated", "available"))
+    pods = "pod is" if facts.desired == 1 else "pods are"
+    now = f"{updated} of {facts.desired} {pods} of this template, {up} available"
     old = [pod for pod in facts.pods if not pod.current and not pod.terminating]
     reason = Reason.ROLLING_OUT if old else Reason.STARTING
-    return condition("True", reason, f"{moved}, {up}; {by}")
+    return condition("True", reason, f"{now}; {by}")
 
 
 def _autoscaler_fault(autoscaler: Object) -> str | None:

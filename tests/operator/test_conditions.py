@@ -83,6 +83,19 @@ def test_of_nothing_nothing_is_ready() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("desired", "text"),
+    [
+        (1, "0 of 1 pod is of this template, 0 available; "),
+        (2, "0 of 2 pods are of this template, 0 available; "),
+    ],
+)
+def test_a_start_says_how_far_it_is(desired: int, text: str) -> None:
+    facts = replace(SERVING, desired=desired, deployment=deployment(0), pods=())
+    (found,) = (c for c in conditions.decide(facts) if c.type == "Progressing")
+    assert found.message.startswith(text)
+
+
 NOT_READY: list[Any] = [
     pytest.param(
         replace(SERVING, refusal=Fault(Reason.INVALID_SPEC, "x")),
