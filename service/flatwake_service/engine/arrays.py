@@ -47,11 +47,12 @@ class Inputs:
         shapes: dict[str, tuple[int, ...]] = {"live": (1,)}
         shapes |= dict.fromkeys(_BY_ROW, (rows,))
         shapes |= dict.fromkeys(_BY_SEQUENCE, (sequences,))
-        shapes["block_table"] = (sequences, table_blocks)
+        shapes["block_table"] = (sequences, table_blocks)  # the last one: see _table_parts
         for name, shape in shapes.items():
             size = int(np.prod(shape))
             self._values[name] = host[offset : offset + size].reshape(shape)
             self._buffers[name] = self._device.part(offset, size).view(*shape)
+            self._table_parts = self._device.part(offset, size), self._host.part(offset, size)
             offset += size
 
     def rows(self, rows: int, sequences: int) -> Rows:
@@ -108,10 +109,7 @@ class Inputs:
         """Bring the tables of the entries up to date, and nothing else."""
         for index, sequence in enumerate(sequences):
             self._write_table(index, sequence.blocks)
-        table = self._buffers["block_table"]
-        words = int(np.prod(table.shape))
-        offset = (table.ptr - self._device.ptr) // 4
-        self._backend.copy(self._device.part(offset, words), self._host.part(offset, words))
+        self._backend.copy(*self._table_parts)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,9 @@ def may_go_on(entries: Items[DecodeEntry], context: int) -> bool:
 
 def after(entries: Items[DecodeEntry]) -> tuple[DecodeEntry, ...]:
     """The rows of the step after one."""
-    return tuple(DecodeEntry(e.sequence, e.start + 1, 1, samples=True) for e in entries)
+    # By way of a list: CPython keeps thousands of the tuples that it shortens for a generator.
+    rows = [DecodeEntry(e.sequence, e.start + 1, 1, samples=True) for e in entries]
+    return tuple(rows)
 
 
 def sequences_of(entries: Items[DecodeEntry]) -> list[Sequence]:

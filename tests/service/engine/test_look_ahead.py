@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -80,3 +81,25 @@ def test_a_step_ahead_is_no_longer_the_one_that_was_read(runners: list[Runner]) 
     with pytest.raises(AssertionError, match="don't look ahead"):
         runners[1].logits(1)
     turns.finish()
+
+
+def test_steps_ahead_leave_no_python_objects_behind(runners: list[Runner]) -> None:
+    """A tuple made of a generator once did, one a step, in a free list that holds thousands."""
+    runner = runners[1]
+
+    def serve(first: int) -> int:
+        turns = Turns(runner, CONTEXT)
+        for number in range(first, first + 60):
+            turns.submit(submit(number, 20 + number % 50, 16 + number % 16))
+        before = runner.steps_ahead
+        turns.finish()
+        return runner.steps_ahead - before
+
+    serve(1)
+    serve(1)
+    before = sys.getallocatedblocks()
+    steps = serve(1) + serve(1)
+    assert steps > 50
+    grown = sys.getallocatedblocks() - before
+    print(grown, steps)
+    assert grown < steps / 4
