@@ -268,6 +268,12 @@ class NativePlan(Plan):
     def run(self) -> None:
         self._backend.library.call("fw_plan_run", self._handle)
 
+    def launches(self) -> int:
+        """Kernels that a run launches, which are its graph's nodes; only GPU libraries count."""
+        count = c_int32()
+        self._backend.library.call("fw_plan_launches", self._handle, byref(count), None)
+        return count.value
+
     def trace(self) -> list[float]:
         seconds = (c_double * len(self.ops))()
         self._backend.library.call(

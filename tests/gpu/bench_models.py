@@ -8,7 +8,6 @@ FLATWAKE_KERNEL_SETTINGS (name=value,…). The file is written after every model
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import platform
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import cast
 
 from flatwake_kernels.backends import BackendName
-from flatwake_kernels.native import NativeBackend, NativePlan
+from flatwake_kernels.native import NativePlan
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.runner import Runner, open_runner
 from flatwake_service.engine.speed import measure_decode, measure_prefill, time_by_op
@@ -88,16 +87,11 @@ def depth(runner: Runner, rate: float, steps: int) -> dict[str, float]:
 
 def launches(runner: Runner) -> dict[str, int]:
     """Kernel launches of a decode step by users, which are its graph's nodes."""
-    backend = runner.backend
-    assert isinstance(backend, NativeBackend)
-    library = ctypes.CDLL(str(backend.library.path))
     found = {}
     for users in USERS:
         plan = runner.plans.decode[users]
         assert isinstance(plan, NativePlan)
-        count, nodes = ctypes.c_int32(), ctypes.c_int32()
-        library.fw_plan_launches(plan._handle, ctypes.byref(count), ctypes.byref(nodes))
-        found[str(users)] = count.value
+        found[str(users)] = plan.launches()
     return found
 
 

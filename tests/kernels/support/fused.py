@@ -11,7 +11,6 @@ from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.native import NativePlan
-from launches import launches
 from op_bench import SEED, Bench, decode, sequence_rows
 
 BF16 = Dtype.BF16
@@ -120,4 +119,4 @@ def _run(
     plan.run()
     bench.check_guards()
     rows = {n: decode(b) if n == "state" else decode(b)[:live] for n, b in left.items()}
-    return Found(rows, launches(plan) if isinstance(plan, NativePlan) else 0)
+    return Found(rows, plan.launches() if isinstance(plan, NativePlan) else 0)

@@ -15,7 +15,6 @@ from flatwake_service.engine.runner import Runner
 from flatwake_service.models.load import Loader
 from flatwake_service.models.registry import build_decoder
 from flatwake_service.weights import open_checkpoint
-from launches import launches
 from tiny_models import write_tiny
 from turns import HYBRID
 
@@ -50,7 +49,7 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 def of(plan: Plan) -> int:
     assert isinstance(plan, NativePlan)
-    return launches(plan)
+    return plan.launches()
 
 
 def layers(plan: Plan) -> tuple[int, int]:
