@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,15 @@ from flatwake_service.engine.batch import Batch, Chunk, DecodeEntry, Result, Sam
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.graphs import GRAPH_BACKENDS, wants_graph
 from flatwake_service.engine.interface import row_buckets
-from flatwake_service.engine.launched import Launched, after, may_go_on, sequences_of
+from flatwake_service.engine.launched import (
+    DeviceRow,
+    Launched,
+    after,
+    continues,
+    may_go_on,
+    rows_after,
+    sequences_of,
+)
 from flatwake_service.engine.messages import Device as MessageDevice
 from flatwake_service.engine.numerics import numerics
 from flatwake_service.engine.plans import Plans, Port, chunk_buckets
@@ -39,17 +46,6 @@ from flatwake_service.weights import open_checkpoint
 
 Progress = Callable[[str, int, int], None]
 """Called with a phase (loading: bytes, warming: plans), what is done, and all of it."""
-
-
-@dataclass(frozen=True)
-class DeviceRow:
-    """What a decode row holds on the device once its step has sampled."""
-
-    sequence: Sequence
-    start: int
-    slot: int
-    blocks: list[int]
-    id: int
 
 
 class Runner:
@@ -172,7 +168,7 @@ class Runner:
             step = None
         if batch.decode and step is None:
             spans = [Span(e.sequence, e.start, e.count, e.samples) for e in batch.decode]
-            if not self._continues(spans):
+            if not continues(self._rows, spans):
                 self._start(self._decode, spans)
             step = self._launch_decode(batch.decode)
         self._step = step
@@ -187,7 +183,7 @@ class Runner:
             moved = self._moved(step.entries)
             step.event.wait()
             yield self._result(step.entries, step.found, step.began, moved)
-            self._rows = self._advanced(step)
+            self._rows = rows_after(step, self._decode.inputs.table)
         for chunk in batch.chunks:
             began = time.monotonic()
             self._start(
@@ -211,29 +207,6 @@ class Runner:
 
     def close(self) -> None:
         self.backend.close()
-
-    def _continues(self, spans: list[Span]) -> bool:
-        """Whether the device's rows are these already: sampling has moved each one on by itself."""
-        return len(spans) == len(self._rows) and all(
-            span.count == 1
-            and span.samples
-            and span.sequence is row.sequence
-            and span.start == row.start
-            and span.sequence.slot == row.slot
-            and span.sequence.blocks == row.blocks
-            and span.sequence.ids[span.start] == row.id
-            for span, row in zip(spans, self._rows, strict=True)
-        )
-
-    def _advanced(self, step: Launched) -> list[DeviceRow]:
-        """The rows that a step leaves; none where a sequence had several, or one didn't sample."""
-        if any(entry.count != 1 or not entry.samples for entry in step.entries):
-            return []
-        ids, table = step.found.next_ids(len(step.entries)), self._decode.inputs.table
-        return [
-            DeviceRow(e.sequence, e.start + 1, e.sequence.slot, table(index), number)
-            for index, (e, number) in enumerate(zip(step.entries, ids, strict=True))
-        ]
 
     def _launch_decode(self, entries: tuple[DecodeEntry, ...]) -> Launched:
         began = time.monotonic()

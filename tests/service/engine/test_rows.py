@@ -28,7 +28,7 @@ class Uploads:
 
         monkeypatch.setattr(runner._decode.inputs, "upload", counted)
         if always:
-            monkeypatch.setattr(runner, "_continues", lambda spans: False)
+            monkeypatch.setattr(f"{Runner.__module__}.continues", lambda rows, spans: False)
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, *, always: bool) -> tuple[list[list[int]], int]:
@@ -53,8 +53,8 @@ def _run(monkeypatch: pytest.MonkeyPatch, *, always: bool) -> tuple[list[list[in
 def test_rows_that_continue_are_not_uploaded_and_give_the_same_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted, every = _run(monkeypatch, always=True)
     found, uploads = _run(monkeypatch, always=False)
+    wanted, every = _run(monkeypatch, always=True)
     assert found == wanted
     assert every == STEPS + STEPS // 2 + 1
     # At the start, when one leaves, and when one is led elsewhere.
