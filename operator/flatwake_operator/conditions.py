@@ -10,7 +10,8 @@ A part that is missing or Unknown is never Ready. Each names the generation of t
 that it is about.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from flatwake_service.manifest import Backend, Phase, Reason, Strategy
@@ -39,6 +40,7 @@ CURES = {
     "it takes effect within two minutes and rolls nothing",
 }
 """What a pod can't know: where its files come from."""
+SILENT = "hasn't said anything yet"
 PERCENT_STEP = 5
 """Progress is written in steps, so that a slow download costs twenty writes and not thousands."""
 
@@ -79,10 +81,24 @@ class Condition:
     message: str
 
 
-def decide(facts: Facts) -> list[Condition]:
-    """All conditions, in the order in which they depend on each other."""
-    parts = [_accepted(facts), _accelerator(facts), _model(facts), _progressing(facts)]
+def decide(facts: Facts, before: Sequence[Object] = ()) -> list[Condition]:
+    """All conditions, in the order in which they depend on each other; `before` are the last."""
+    model = _still_fetching(_model(facts), before)
+    parts = [_accepted(facts), _accelerator(facts), model, _progressing(facts)]
     return [*parts, _ready(facts, parts)]
+
+
+def _still_fetching(model: Condition, before: Sequence[Object]) -> Condition:
+    """A pod that said how far its download is stays at that until more is known: between its own
+    last word and the kubelet's on its end, it can't be heard.
+    """
+    if not model.message.endswith(SILENT):
+        return model
+    for held in before:
+        fetched = held["type"] == model.type and held["reason"] == Reason.FETCHING.value
+        if fetched and held["message"].split()[:2] == model.message.split()[:2]:
+            return replace(model, reason=Reason.FETCHING, message=held["message"])
+    return model
 
 
 def written(
@@ -240,7 +256,7 @@ def _model(facts: Facts) -> Condition:
     if pod.report is None or pod.report.phase is None:
         if pod.fetched:
             return condition("False", Reason.LOADING, f"pod {pod.name} starts its server")
-        return condition("False", Reason.STARTING, f"pod {pod.name} hasn't said anything yet")
+        return condition("False", Reason.STARTING, f"pod {pod.name} {SILENT}")
     if pod.report.phase is Phase.READY and pod.report.reason in (None, Reason.SERVING):
         return condition("False", Reason.WARMING, f"pod {pod.name} answers; its probe follows")
     if pod.report.phase in (Phase.READY, Phase.FAILED) or pod.report.reason is Reason.KEYS_MISSING:

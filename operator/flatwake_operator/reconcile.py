@@ -219,7 +219,7 @@ class Reconciler:
         self, raw: Object, facts: Facts, server: InferenceServer | None, made: Plan | None
     ) -> None:
         before = raw.get("status") or {}
-        decided = conditions.decide(facts)
+        decided = conditions.decide(facts, before.get("conditions") or [])
         now = datetime.now(UTC)
         wanted = status.build(facts, server, made, decided, before, now)
         if wanted == before:

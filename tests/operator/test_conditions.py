@@ -83,6 +83,18 @@ def test_of_nothing_nothing_is_ready() -> None:
     }
 
 
+def test_a_pod_that_has_fetched_does_not_start_anew_before_its_server_does() -> None:
+    """Its download is over, and neither it nor the kubelet has said so yet."""
+    fetching = replace(SERVING, pods=(starting(Phase.FETCHING, bytes_total=1000, bytes_done=999),))
+    before = conditions.written(conditions.decide(fetching), 1, [], NOW)
+    silent = replace(fetching, pods=(replace(fetching.pods[0], report=None),))
+    reasons = {c.type: c.reason.value for c in conditions.decide(silent, before)}
+    assert (reasons["ModelReady"], reasons["Ready"]) == ("Fetching", "Fetching")
+    other = replace(silent, pods=(replace(silent.pods[0], name="another"),))
+    reasons = {c.type: c.reason.value for c in conditions.decide(other, before)}
+    assert reasons["ModelReady"] == "Starting"
+
+
 @pytest.mark.parametrize(
     ("desired", "text"),
     [

@@ -143,7 +143,9 @@ def test_over_200_rounds_no_stream_sees_anothers_tokens_and_nothing_piles_up() -
 
     async def scenario() -> None:
         sizes = []
-        async with fake_engine(behaviour=Behaviour(blocks=20, context=300)) as client:
+        async with fake_engine(
+            behaviour=Behaviour(blocks=20, context=300, part_seconds=0.0002)
+        ) as client:
             await client.ready()
             for turn in range(200):
                 await play(client, turn)
