@@ -85,7 +85,8 @@ int lower_around_norm(Lowering& to, const fw_call* calls, int left) {
   if (!(linear && takes_norm_before(to, *linear) && follows(*norm, *linear)) &&
       !(gate_up && takes_norm_before(to, *gate_up) && follows(*norm, *gate_up)))
     return 0;
-  const uint64_t squares = to.squares((int64_t)norm->rows * (norm->width / FW_NORM_PART) * 4);
+  // The workspace is every launch's: these two come one right after the other.
+  const uint64_t squares = to.workspace((int64_t)norm->rows * (norm->width / FW_NORM_PART) * 4);
   Around around;
   around.squares = squares;
   around.after = norm;

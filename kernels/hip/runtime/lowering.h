@@ -38,14 +38,6 @@ class Lowering {
     std::memcpy(launch.parameters, &parameters, sizeof parameters);
     launches.push_back(launch);
   }
-  // Sums of squares of rows, which live from one launch to the next.
-  uint64_t squares(int64_t bytes) {
-    if (!squares_ || squares_->bytes() < bytes) {
-      workspace(bytes);
-      squares_ = kept.back();
-    }
-    return squares_->address();
-  }
   uint64_t workspace(int64_t bytes) {
     kept.push_back(context_.workspace(bytes));
     return kept.back()->address();
@@ -53,7 +45,6 @@ class Lowering {
 
  private:
   Context& context_;
-  std::shared_ptr<Region> squares_;
 };
 
 bool lowers(int op);

@@ -98,7 +98,3 @@ def after(entries: Items[DecodeEntry]) -> tuple[DecodeEntry, ...]:
     # By way of a list: CPython keeps thousands of the tuples that it shortens for a generator.
     rows = [DecodeEntry(e.sequence, e.start + 1, 1, samples=True) for e in entries]
     return tuple(rows)
-
-
-def sequences_of(entries: Items[DecodeEntry]) -> list[Sequence]:
-    return [entry.sequence for entry in entries]

@@ -29,7 +29,6 @@ from flatwake_service.engine.launched import (
     continues,
     may_go_on,
     rows_after,
-    sequences_of,
 )
 from flatwake_service.engine.messages import Device as MessageDevice
 from flatwake_service.engine.numerics import numerics
@@ -227,7 +226,7 @@ class Runner:
     def _look_ahead(self, step: Launched) -> None:
         entries, inputs = after(step.entries), self._decode.inputs
         if any(inputs.table(i) != e.sequence.blocks for i, e in enumerate(entries)):
-            inputs.upload_tables(sequences_of(entries))
+            inputs.upload_tables([entry.sequence for entry in entries])
         self._touch((e.sequence, e.start, 1) for e in entries)
         self._ahead = self._launch_decode(entries)
         self.steps_ahead += 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from device_checks import CHECKS
 from flatwake_kernels.backend import Backend, BackendUnavailable, KernelError
 from flatwake_kernels.backends import open_backend
+from fused import combine_then_gate, product_norm_product
 from op_bench import SEED
 
 
@@ -24,6 +26,26 @@ def test_linear_layers_agree_off_the_matrix_units_too(reference: Backend) -> Non
         backend = open_backend("emulation", settings={"wave": wave, "matrix": "0"})
         CHECKS[0](backend, reference)
         backend.close()
+
+
+@pytest.mark.parametrize("wave", ["32", "64"])
+def test_calls_are_joined_unless_something_reads_between_them(wave: str) -> None:
+    """A layer, a norm, its product (and its convolution), a norm: 4 calls, or 5."""
+    joined, each = (
+        open_backend("emulation", settings={"wave": wave, "fuse": fuse}) for fuse in ("1", "0")
+    )
+    for kind, calls in (("linear", 4), ("gate_up", 4), ("conv", 5)):
+        found = product_norm_product(joined, [1] * 5, kind, apart=False)
+        plain = product_norm_product(each, [1] * 5, kind, apart=False)
+        read = product_norm_product(joined, [1] * 5, kind, apart=True)
+        assert (found.launches, plain.launches, read.launches) == (3, calls, calls + 1), kind
+        for name, values in plain.values.items():
+            assert np.array_equal(read.values[name], values), (kind, name)
+    gated = [combine_then_gate(b, apart=a) for b, a in ((joined, False), (joined, True))]
+    assert [g.launches for g in gated] == [1, 2]
+    assert np.array_equal(gated[0].values["y"], gated[1].values["y"])
+    joined.close()
+    each.close()
 
 
 @pytest.mark.parametrize(
