@@ -3,9 +3,10 @@
     TINYGRAD_CHECKOUT=FOLDER python3 check_isa.py [--targets gfx1100,…] [--write]
 
 The library for AMD runs as on a GPU; its HIP runtime is fake_hip.cpp, which hands each launch to
-the emulator. Every op's case and every check of the GPU backends are run, then some positions of
-the hybrid fixture. The emulator is tinygrad's (MIT), from a checkout at the commit that
-docs/amd-isa.md names; nothing of it is here. --write renews docs/amd-isa.md.
+the emulator. First come single instructions that the emulator alone has wrong, then every op's case
+and every check of the GPU backends, then some positions of the hybrid fixture. The emulator is
+tinygrad's (MIT), from a checkout at the commit that docs/amd-isa.md names; nothing of it is here.
+--write renews docs/amd-isa.md.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def main() -> int:
     parser.add_argument("--worker", metavar="RUNTIME", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        print(json.dumps(run_target(Path(options.worker), options.seed, options.only)))
+        runtime = Path(options.worker)
+        print(json.dumps(run_target(runtime, options.targets, options.seed, options.only)))
         return 0
     if not os.environ.get("TINYGRAD_CHECKOUT"):
         print("error: TINYGRAD_CHECKOUT names no checkout of tinygrad", file=sys.stderr)
@@ -149,13 +151,15 @@ def object_at(address: int) -> bytes:
     return ctypes.string_at(address, sections + int.from_bytes(head[60:62], "little") * 64)
 
 
-def run_target(runtime: Path, seed: int, only: str) -> dict[str, Any]:
+def run_target(runtime: Path, target: str, seed: int, only: str) -> dict[str, Any]:
     from device_checks import CHECKS
     from flatwake_kernels.backends import open_backend
     from flatwake_kernels.native import NativeBackend
     from gpu_cases import CASES
+    from instructions import Trials
     from op_cases import compare
     from op_cases import run as run_case
+    from target import target_named
 
     runner = Runner(runtime, seed)
     reference = open_backend("reference")
@@ -174,6 +178,8 @@ def run_target(runtime: Path, seed: int, only: str) -> dict[str, Any]:
             why = runner.error or error
             failures.append(f"{name}: {type(why).__name__}: {why}".replace("\n", " ")[:300])
 
+    for name, trial in Trials(target_named(target), seed).all().items():
+        attempt(name, trial)
     for case in CASES:
         attempt(case.name, lambda c=case: compare(c, run_case(c, backend), run_case(c, reference)))
     for check in CHECKS:

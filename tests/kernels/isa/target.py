@@ -30,6 +30,11 @@ class Target:
         """The emulator keeps a second file of vector registers."""
         return self.family == "cdna"
 
+    @property
+    def flushes_halves(self) -> bool:
+        """MFMA takes denormal float16 for zero: so MI200, by AMD's documentation; not MI300."""
+        return self.name == "gfx90a"
+
 
 def target_named(name: str) -> Target:
     """Raises BadCodeObject: the emulator has no such target."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from code_object import AmdIsaError, CodeObject, Kernel, Memory
 from emulator import emulator
-from encoding import as_gfx942, cache_op_size
+from encoding import as_gfx942, as_long, cache_op_size
 from target import Target
 
 # Executed in wave_loop.c.
@@ -19,6 +19,7 @@ OWN = {
     "SWAPPC": 5,
     "BPERMUTE": 6,
     "PERMUTE": 7,
+    "MFMA_F16": 8,
 }
 # An entry's flags; wave_loop.c says what each needs in x.
 BARRIER, ADDRESSES, PERMUTED, CONSTANT_C = 1, 2, 4, 8
@@ -85,9 +86,14 @@ class Translation:
         changed = as_gfx942(self.target, raw)
         inst = emu.decode_inst(bytes(raw), self.target.family)
         e.size = inst.size()
+        if as_long(self.target, type(inst).__name__, inst, raw):
+            changed, inst = True, emu.decode_inst(bytes(raw), self.target.family)
         name, kind = emu._op_name(inst), type(inst).__name__
         _refuse(name, kind, inst, k)
         if _own(e, name, kind, inst):
+            return
+        if name == "V_MFMA_F32_16X16X16_F16":
+            _multiply_ourselves(e, inst, self.target)
             return
         if "DPP" in kind:
             changed = True
@@ -115,6 +121,8 @@ def _refuse(name: str, kind: str, inst: Any, k: Kernel) -> None:
         raise NotImplementedError("ds_swizzle: rotate and FFT modes")
     if "MFMA" in name and "32X32" in name:
         raise NotImplementedError(f"{name}: the emulator lays the result out unlike the hardware")
+    if "MFMA" in name and name.endswith("_F16") and name != "V_MFMA_F32_16X16X16_F16":
+        raise NotImplementedError(f"{name}: denormals are lost, infinities come out finite")
     if kind == "MUBUF" and k.meta[".private_segment_fixed_size"]:
         raise NotImplementedError(f"{name}: private memory through buffer instructions")
 
@@ -135,6 +143,15 @@ def _own(e: Entry, name: str, kind: str, inst: Any) -> bool:
     else:
         return False
     return True
+
+
+def _multiply_ourselves(e: Entry, inst: Any, target: Target) -> None:
+    """The emulator loses denormal factors, and makes numbers of infinities and NaN."""
+    factors, sums = inst.acc, inst.acc_cd
+    e.arg[:4] = sums, factors & 1, factors >> 1, sums
+    e.x[:] = (*(r.offset for r in (inst.vdst, inst.src0, inst.src1, inst.src2)),)
+    e.flags = target.flushes_halves
+    e.fn = OWN["MFMA_F16"]
 
 
 def _permute_ourselves(e: Entry, inst: Any, raw: bytearray) -> None:
