@@ -13,6 +13,8 @@ from flatwake_kernels.declaration import LinearHandle
 from flatwake_kernels.dtype import Dtype, narrow_bf16, widen_bf16
 
 GUARD_BYTES = 256
+UNWRITTEN = 77
+"""What a buffer for results holds before; no result comes to it."""
 _GUARD = 0xA5
 SEED = int(os.environ.get("FLATWAKE_SEED", "20260801"))
 
@@ -50,7 +52,7 @@ class Bench:
 
     def empty(self, *shape: int, dtype: Dtype = Dtype.F32) -> Buffer:
         """A buffer for results. What it holds before is recognisable, and finite."""
-        return self.given(np.full(shape, 77), dtype)
+        return self.given(np.full(shape, UNWRITTEN), dtype)
 
     def layer(
         self, rows: int, columns: int, *formats: Dtype, activations: Activations = "float",
