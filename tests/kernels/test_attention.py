@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from attention_cases import attention_decode, attention_prefill
 from flatwake_kernels import ops
 from flatwake_kernels.backend import Backend
 from flatwake_kernels.dtype import Dtype
 from op_bench import SEED, Bench
-from op_cases import attention_decode, attention_prefill
 
 LENGTHS = [[1], [33, 34], [300]]
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from flatwake_kernels.backend import Backend
 from op_bench import UNWRITTEN
-from op_cases import CASES, Case, compare, run
+from op_case import Case, compare, run
+from op_cases import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

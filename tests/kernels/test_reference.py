@@ -10,7 +10,8 @@ from flatwake_kernels.dtype import Dtype
 from flatwake_kernels.reference.linear import Layer
 from flatwake_kernels.reference.philox import gumbel, philox
 from op_bench import SEED, Bench, random_weight
-from op_cases import gdn, run_op
+from op_case import run_op
+from recurrent_cases import gdn
 
 
 def test_philox_gives_its_authors_known_answers() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from attention_cases import attention_decode, attention_prefill
 from flatwake_kernels import ops
 from flatwake_kernels.backend import Activations, Backend
 from flatwake_kernels.backends import open_backend
@@ -13,7 +14,6 @@ from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype
 from op_bench import QUANTS, SEED, Bench
-from op_cases import attention_decode, attention_prefill
 
 MOST = 16
 FORMATS = [(f, a) for f in QUANTS for a in ("float", "int8")] + [

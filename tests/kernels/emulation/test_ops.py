@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flatwake_kernels.backend import Backend, KernelError
 from gpu_cases import CASES, REFUSED
-from op_cases import Case, compare, run
+from op_case import Case, compare, run
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

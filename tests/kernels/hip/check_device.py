@@ -19,7 +19,7 @@ from flatwake_kernels.backends import open_backend
 from flatwake_kernels.native import NativeBackend
 from gpu_cases import CASES
 from op_bench import SEED
-from op_cases import compare, run
+from op_case import compare, run
 
 
 def check_cases(backend: Backend, reference: Backend) -> list[str]:

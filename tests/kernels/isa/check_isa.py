@@ -157,8 +157,8 @@ def run_target(runtime: Path, target: str, seed: int, only: str) -> dict[str, An
     from flatwake_kernels.native import NativeBackend
     from gpu_cases import CASES
     from instructions import Trials
-    from op_cases import compare
-    from op_cases import run as run_case
+    from op_case import compare
+    from op_case import run as run_case
     from target import target_named
 
     runner = Runner(runtime, seed)

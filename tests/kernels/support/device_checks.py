@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from attention_cases import attention_decode, attention_prefill
 from flatwake_kernels import ops
 from flatwake_kernels.backend import Backend
 from flatwake_kernels.buffer import Buffer
@@ -13,7 +14,6 @@ from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype, widen_bf16
 from fused import Found, combine_then_gate, product_norm_product
 from op_bench import SEED, Bench
-from op_cases import attention_decode, attention_prefill
 from sampling import Sampler, Slot
 
 BF16, F16, F32 = Dtype.BF16, Dtype.F16, Dtype.F32

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from op_case import Case
 from op_cases import CASES as ALL
-from op_cases import Case
 
 HALF = 6e-4
 """What weights rounded to float16 cost, relative to the largest result."""
