@@ -5,9 +5,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
+from fetched_file import DATA
 from file_server import FileServer, serving
 from flatwake_service.weights import download
 
@@ -39,3 +41,14 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
     monkeypatch.setattr(download, "sleep", waited.append)
     return waited
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def source(server: FileServer) -> str:
+    server.files["/models/m.gguf"] = DATA
+    return f"{server.url}/models/m.gguf"
