@@ -20,9 +20,14 @@
        [](const void* raw) { name##_body(*static_cast<const Params*>(raw)); }}};            \
   static void name##_body(const Params p)
 #define FW_KERNEL_RESIDENT(name, block, resident, Params) FW_KERNEL(name, block, Params)
+#define FW_KERNEL_LARGE_LDS(name, block, bytes, Params) FW_KERNEL(name, block, Params)
 #define FW_LDS(T, name, count)                                                              \
   static const char name##_key = 0;                                                         \
   fw::emulation::Shared<T> name(&name##_key, #name, count)
+#define FW_LARGE_LDS(T, name, count) FW_LDS(T, name, count)
+#define FW_LDS_AS(T, name, count, of)                                                       \
+  static const char name##_key = 0;                                                         \
+  fw::emulation::Shared<T> name(of, &name##_key, #name, count)
 
 namespace fw {
 namespace emulation {
@@ -62,9 +67,14 @@ class Shared {
   };
   Shared(const void* key, const char* name, int count)
       : array_(shared_array(key, name, count, sizeof(T))) {}
+  template <typename Other>
+  Shared(const Shared<Other>& of, const void* key, const char* name, int count)
+      : array_(alias_array(of.array_, key, name, count, sizeof(T))) {}
   Element operator[](int index) { return Element(array_, index); }
 
  private:
+  template <typename Other>
+  friend class Shared;
   Lds& array_;
 };
 
@@ -93,6 +103,10 @@ inline Words load_words(const void* from) {
   return words;
 }
 inline Words stream_words(const void* from) { return load_words(from); }
+inline void store_words(void* to, const Words& words) {
+  emulation::check_alignment(to);
+  std::memcpy(to, &words, sizeof words);
+}
 
 inline int thread() { return emulation::running.thread; }
 inline int threads() { return emulation::running.threads; }
@@ -147,6 +161,11 @@ float butterfly(float value) {
     for (int i = 0; i < n; i++)
       level[i] = MAX ? fmax(level[2 * i], level[2 * i + 1]) : level[2 * i] + level[2 * i + 1];
   return level[0];
+}
+
+template <int W, int L, int N>
+void group_sums(float (&values)[N]) {
+  for (float& value : values) value = butterfly<W, L, false>(value);
 }
 
 template <typename T>

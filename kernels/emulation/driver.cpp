@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "emulation/machine.h"
+#include "parameters.h"
 #include "runtime/driver.h"
 
 namespace fw::runtime {
@@ -37,7 +38,8 @@ class EmulationDriver : public Driver {
 
   DeviceFacts facts() const override {
     return {"emulation of a GPU, waves of " + std::to_string(wave_), "emulation",
-            "seed=" + std::to_string(seed_), COMPUTE_UNITS, wave_, true};
+            "seed=" + std::to_string(seed_), COMPUTE_UNITS, wave_, true,
+            FW_GEMM_BLOCK};
   }
   MemoryFacts memory() const override {
     const int64_t page = sysconf(_SC_PAGESIZE);

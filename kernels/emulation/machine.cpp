@@ -32,6 +32,7 @@ class Machine {
   void pause(State state);
   const uint64_t* exchange(uint64_t value);
   Lds& shared_array(const void* key, const char* name, int count, int element_bytes);
+  Lds& alias_array(Lds& of, const void* key, const char* name, int count, int element_bytes);
   void watch(Lds& array, int index, Access access);
   [[noreturn]] void fail(const std::string& what);
 
@@ -43,6 +44,8 @@ class Machine {
   State* wave_states(int wave) { return &states_[wave * kernel_->wave]; }
   std::string place() const;
   void race(const Lds& array, int index, const char* what, int other);
+  Lds& add_array(const void* key, const char* name, int count, int element_bytes, char* data);
+  void look_for_race(const Lds& array, int index, Access access, int16_t writer);
 
   const Kernel* kernel_ = nullptr;
   const void* parameters_ = nullptr;
@@ -184,12 +187,27 @@ Lds& Machine::shared_array(const void* key, const char* name, int count, int ele
   if (lds_used_ > LDS_LIMIT)
     fail(std::string("LDS array ") + name + " brings the block to " + std::to_string(lds_used_) +
          " bytes of LDS, more than " + std::to_string(LDS_LIMIT));
+  return add_array(key, name, count, element_bytes, nullptr);
+}
+
+Lds& Machine::alias_array(Lds& of, const void* key, const char* name, int count, int element_bytes) {
+  for (auto& array : arrays_)
+    if (array->key == key) return *array;
+  if (count * element_bytes > of.count * of.element_bytes)
+    fail(std::string("LDS array ") + name + " is larger than " + of.name + ", whose memory it takes");
+  Lds& alias = add_array(key, name, count, element_bytes, of.data);
+  alias.other = &of;
+  of.other = &alias;
+  return alias;
+}
+
+Lds& Machine::add_array(const void* key, const char* name, int count, int element_bytes, char* data) {
   const size_t n = arrays_.size();
   if (memory_.size() <= n) {
     memory_.emplace_back(new char[LDS_LIMIT]);
     cells_.emplace_back(new Cell[LDS_LIMIT / 2]);
   }
-  arrays_.emplace_back(new Lds{key, name, count, memory_[n].get(), cells_[n].get()});
+  arrays_.emplace_back(new Lds{key, name, count, element_bytes, data ? data : memory_[n].get(), cells_[n].get()});
   return *arrays_.back();
 }
 
@@ -201,24 +219,34 @@ void Machine::race(const Lds& array, int index, const char* what, int other) {
        " " + who + " since the last barrier");
 }
 
+void Machine::look_for_race(const Lds& array, int index, Access access, int16_t writer) {
+  const Cell& cell = array.cells[index];
+  const auto self = (int16_t)running.thread;
+  if (cell.written == epoch_ && cell.writer != self && cell.writer != writer)
+    race(array, index, access == Access::READ ? "read, but written by" : "written, as it is by",
+         cell.writer);
+  if (access != Access::READ && cell.read == epoch_ && cell.reader != self)
+    race(array, index, "written, but read by", cell.reader);
+}
+
 void Machine::watch(Lds& array, int index, Access access) {
   if (index < 0 || index >= array.count)
     fail(std::string("LDS index ") + std::to_string(index) + " outside of " + array.name + "[" +
          std::to_string(array.count) + "]");
   Cell& cell = array.cells[index];
   const auto self = (int16_t)running.thread;
-  const bool written_now = cell.written == epoch_, read_now = cell.read == epoch_;
   if (access != Access::WRITE && cell.written < block_epoch_)
     fail(std::string("LDS ") + array.name + "[" + std::to_string(index) +
          "] is read before it was written");
   const int16_t writer = access == Access::ADD ? ADDERS : self;
-  if (written_now && cell.writer != self && cell.writer != writer)
-    race(array, index, access == Access::READ ? "read, but written by" : "written, as it is by",
-         cell.writer);
-  if (access != Access::READ && read_now && cell.reader != self)
-    race(array, index, "written, but read by", cell.reader);
+  look_for_race(array, index, access, writer);
+  if (array.other) {
+    const int first = index * array.element_bytes, last = first + array.element_bytes - 1;
+    for (int i = first / array.other->element_bytes; i <= last / array.other->element_bytes; i++)
+      if (i < array.other->count) look_for_race(*array.other, i, access, writer);
+  }
   if (access == Access::READ) {
-    cell.reader = read_now && cell.reader != self ? SEVERAL : self;
+    cell.reader = cell.read == epoch_ && cell.reader != self ? SEVERAL : self;
     cell.read = epoch_;
   } else {
     cell.writer = writer;
@@ -249,6 +277,9 @@ void block_barrier() { machine.pause(State::AT_BLOCK); }
 const uint64_t* exchange(uint64_t value) { return machine.exchange(value); }
 Lds& shared_array(const void* key, const char* name, int count, int element_bytes) {
   return machine.shared_array(key, name, count, element_bytes);
+}
+Lds& alias_array(Lds& of, const void* key, const char* name, int count, int element_bytes) {
+  return machine.alias_array(of, key, name, count, element_bytes);
 }
 void watch(Lds& array, int index, Access access) { machine.watch(array, index, access); }
 

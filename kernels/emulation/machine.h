@@ -56,12 +56,15 @@ struct Cell {
 struct Lds {
   const void* key;
   const char* name;
-  int count;
+  int count, element_bytes;
   char* data;
   Cell* cells;
+  Lds* other = nullptr;  // the same memory as elements of another type
 };
 // The block's array for a declaration: the same for all of its threads.
 Lds& shared_array(const void* key, const char* name, int count, int element_bytes);
+// The same memory as elements of another type: what is read as such has to be written as such.
+Lds& alias_array(Lds& of, const void* key, const char* name, int count, int element_bytes);
 void watch(Lds& array, int index, Access access);
 
 }  // namespace fw::emulation

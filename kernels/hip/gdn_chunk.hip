@@ -1,32 +1,91 @@
 // gdn_chunk: the recurrence of gdn_step over a long run of rows, with the state kept at its end.
 //
-// Four lanes share a column of a V head's state, 32 keys each in registers; sums over keys stay
-// within those lanes, so that rows follow one another without a barrier. Keys and queries of BATCH
-// rows are normed into LDS first, and their values laid beside them. LDS and registers depend on
-// nothing but the head's shape.
+// GROUP rows at a time meet the state as it was before them, in one pass, and it takes all of them in a
+// second one. What they do to one another is linear in their values, by matrices of GROUP × GROUP that
+// follow from their keys, queries and gates alone. Sums don't depend on where a prompt was cut: chunks
+// begin at multiples of GROUP.
+//
+// gdn_rows makes what all columns share, once: keys and queries of length one, and those matrices. In
+// gdn_chunk SHARE lanes have COLUMNS columns of a V head's state in registers; BATCH rows lie in LDS
+// while the next ones are on their way to registers.
 #include "slots.h"
 
 namespace fw {
 
-constexpr int CHUNK_BLOCK = 4 * FW_GDN_COLUMNS, SHARE = 4, BATCH = 16;
-constexpr int PIECES = FW_GDN_KEYS / 4, OWN_PIECES = PIECES / SHARE;  // of four keys
+constexpr int GROUP = FW_GDN_GROUP, PAIRS = GROUP * (GROUP - 1) / 2, TRIANGLE = GROUP * (GROUP + 1) / 2;
+constexpr int PIECES = FW_GDN_KEYS / 4;    // of four keys
+constexpr int FACTS = FW_GDN_FACTS / 4;  // of four floats
+static_assert(FW_GDN_FACTS == GROUP + 2 * TRIANGLE, "a Group's floats");
 
 DEVICE float element(const Words& piece, int i) { return as_float(word(piece, i)); }
+DEVICE Words floats(float a, float b, float c, float d) {
+  return make_words(as_uint(a), as_uint(b), as_uint(c), as_uint(d));
+}
 
-// Keys and queries of ROWS rows, `every` rows apart, each of length one (the query by 1/√key_dim): a
-// wave a row, four a lane. Rows beyond the last repeat it, unused; all loads come before any use.
-template <int W, int ROWS, typename T, typename P, typename S>
-DEVICE void stage_rows(const fw_gdn_chunk_params& p, int first, int count, int place0, int every,
-                       int head, int k_head, P& keys, P& queries, S& scalars) {
-  const int at = lane<W>() * 4;
-  float q[ROWS][4], k[ROWS][4], a[ROWS], b[ROWS];
+// Of row i and, in a triangle, row j up to it: what the state before the group has decayed by at row i;
+// what u[j] = value[j] - decay[j] · (state · key[j]) gives to y[i], and by key[i] to the state after all.
+struct Group {
+  float decay[GROUP], gives[TRIANGLE], brings[TRIANGLE];
+};
+DEVICE constexpr int of_triangle(int i, int j) { return i * (i + 1) / 2 + j; }
+DEVICE constexpr int of_pair(int i, int later) { return i * (2 * GROUP - 1 - i) / 2 + later - i - 1; }
+
+// d[i] = beta[i] (value[i] - gate[i] Sᵀk[i]), S = gate[i] S + k[i] d[i]ᵀ, y[i] = Sᵀq[i], with the S before
+// the group in place of each row's. `own` are k[i] · q[i]; `keys` and `queries` k[i] · k[later] and
+// k[i] · q[later] of pairs.
+DEVICE Group group_of(const float (&gate)[GROUP], const float (&beta)[GROUP], const float (&own)[GROUP],
+                      const float (&keys)[PAIRS], const float (&queries)[PAIRS]) {
+  Group of;
+  float d[TRIANGLE], since[TRIANGLE];  // of u[j] in d[i]; the gates of j + 1 … i, multiplied
   FW_UNROLL
-  for (int r = 0; r < ROWS; r++) {
-    const size_t row = first + least(place0 + r * every, count - 1);
-    const T* qkv = in<T>(p.qkv) + row * p.channels + (size_t)k_head * p.key_dim;
-    const T* ab = in<T>(p.ab) + row * p.ab_stride;
-    a[r] = widen(ab[p.a_offset + head]);
-    b[r] = widen(ab[p.b_offset + head]);
+  for (int i = 0; i < GROUP; i++) {
+    of.decay[i] = i ? gate[i] * of.decay[i - 1] : gate[i];
+    FW_UNROLL
+    for (int j = 0; j <= i; j++)
+      since[of_triangle(i, j)] = j < i ? gate[i] * since[of_triangle(i - 1, j)] : 1.0f;
+    FW_UNROLL
+    for (int j = 0; j <= i; j++) {
+      float seen = 0, asked = 0;
+      FW_UNROLL
+      for (int m = j; m < i; m++) {
+        const float by = since[of_triangle(i, m)] * d[of_triangle(m, j)];
+        seen = fma(keys[of_pair(m, i)], by, seen);
+        asked = fma(queries[of_pair(m, i)], by, asked);
+      }
+      d[of_triangle(i, j)] = j < i ? -beta[i] * seen : beta[i];
+      of.gives[of_triangle(i, j)] = fma(own[i], d[of_triangle(i, j)], asked);
+    }
+  }
+  FW_UNROLL
+  for (int i = 0; i < GROUP; i++)
+    FW_UNROLL
+    for (int j = 0; j <= i; j++)
+      of.brings[of_triangle(i, j)] = since[of_triangle(GROUP - 1, i)] * d[of_triangle(i, j)];
+  return of;
+}
+
+// The first group of a sequence whose rows begin at `first`: no two sequences have one in common.
+DEVICE int first_group(int first, int sequence) { return first / GROUP + sequence; }
+DEVICE size_t place_of_group(const FwGdnChunkParams& p, int head, int group) {
+  return (size_t)head * p.groups + group;
+}
+
+// A group of rows and a K head, by a wave: four elements a lane. Rows beyond the last repeat it, but
+// neither decay nor add.
+template <int W, typename T>
+DEVICE void gdn_rows(const FwGdnChunkParams& params) {
+  const fw_gdn_chunk_params& p = params.op;
+  const int k_head = block_y(), sequence = block_z();
+  const Rows rows = rows_of(p, sequence);
+  const int own = block_x() * (threads() / W) + uniform(thread() / W), first = rows.first + own * GROUP;
+  if (first >= rows.end) return;
+  const int group = first_group(rows.first, sequence) + own, at = lane<W>() * 4;
+  const auto row_of = [&](int r) { return (size_t)least(first + r, rows.end - 1); };
+
+  float q[GROUP][4], k[GROUP][4], dots[3 * GROUP + 2 * PAIRS] = {};
+  FW_UNROLL
+  for (int r = 0; r < GROUP; r++) {
+    const T* qkv = in<T>(p.qkv) + row_of(r) * p.channels + (size_t)k_head * p.key_dim;
     FW_UNROLL
     for (int i = 0; i < 4; i++) {
       const bool there = at + i < p.key_dim;
@@ -35,125 +94,264 @@ DEVICE void stage_rows(const fw_gdn_chunk_params& p, int first, int count, int p
     }
   }
   FW_UNROLL
-  for (int r = 0; r < ROWS; r++) {
-    const int place = place0 + r * every;
-    float qq = 0, kk = 0, qk = 0;
+  for (int e = 0; e < 4; e++)
     FW_UNROLL
-    for (int i = 0; i < 4; i++) {
-      qq = fma(q[r][i], q[r][i], qq);
-      kk = fma(k[r][i], k[r][i], kk);
-      qk = fma(q[r][i], k[r][i], qk);
+    for (int i = 0, n = 3 * GROUP; i < GROUP; i++) {
+      dots[i] = fma(q[i][e], q[i][e], dots[i]);
+      dots[GROUP + i] = fma(k[i][e], k[i][e], dots[GROUP + i]);
+      dots[2 * GROUP + i] = fma(k[i][e], q[i][e], dots[2 * GROUP + i]);
+      FW_UNROLL
+      for (int later = i + 1; later < GROUP; later++, n++) {
+        dots[n] = fma(k[i][e], k[later][e], dots[n]);
+        dots[n + PAIRS] = fma(k[i][e], q[later][e], dots[n + PAIRS]);
+      }
     }
-    qq = wave_sum<W>(qq), kk = wave_sum<W>(kk), qk = wave_sum<W>(qk);
-    const float q_scale = 1.0f / (sqrt(qq + p.eps) * sqrt((float)p.key_dim));
-    const float k_scale = 1.0f / sqrt(kk + p.eps);
-    if (lane<W>() < PIECES) {
-      const int piece = place * PIECES + lane<W>();
-      queries[piece] = make_words(as_uint(q[r][0] * q_scale), as_uint(q[r][1] * q_scale),
-                                  as_uint(q[r][2] * q_scale), as_uint(q[r][3] * q_scale));
-      keys[piece] = make_words(as_uint(k[r][0] * k_scale), as_uint(k[r][1] * k_scale),
-                               as_uint(k[r][2] * k_scale), as_uint(k[r][3] * k_scale));
+  group_sums<W, W>(dots);
+
+  float q_scale[GROUP], k_scale[GROUP];
+  Words* keys = out<Words>(params.keys) + place_of_group(params, k_head, group) * GROUP * PIECES;
+  Words* queries = out<Words>(params.queries) + place_of_group(params, k_head, group) * GROUP * PIECES;
+  FW_UNROLL
+  for (int r = 0; r < GROUP; r++) {
+    q_scale[r] = 1.0f / (sqrt(dots[r] + p.eps) * sqrt((float)p.key_dim));
+    k_scale[r] = 1.0f / sqrt(dots[GROUP + r] + p.eps);
+    if (lane<W>() >= PIECES) continue;
+    queries[r * PIECES + lane<W>()] =
+        floats(q[r][0] * q_scale[r], q[r][1] * q_scale[r], q[r][2] * q_scale[r], q[r][3] * q_scale[r]);
+    keys[r * PIECES + lane<W>()] =
+        floats(k[r][0] * k_scale[r], k[r][1] * k_scale[r], k[r][2] * k_scale[r], k[r][3] * k_scale[r]);
+  }
+  float own_dots[GROUP], key_dots[PAIRS], query_dots[PAIRS];
+  FW_UNROLL
+  for (int i = 0, n = 0; i < GROUP; i++) {
+    own_dots[i] = dots[2 * GROUP + i] * k_scale[i] * q_scale[i];
+    FW_UNROLL
+    for (int later = i + 1; later < GROUP; later++, n++) {
+      key_dots[n] = dots[3 * GROUP + n] * k_scale[i] * k_scale[later];
+      query_dots[n] = dots[3 * GROUP + PAIRS + n] * k_scale[i] * q_scale[later];
     }
-    if (lane<W>() == 0) {
-      const float step = softplus(a[r] + in<float>(p.dt_bias)[head]);
-      scalars[3 * place] = exp(in<float>(p.negative_a)[head] * step);
-      scalars[3 * place + 1] = sigmoid(b[r]);
-      scalars[3 * place + 2] = qk * q_scale * k_scale;
+  }
+  const int shared = p.v_heads / p.k_heads;  // V heads of a K head
+  for (int n = lane<W>(); n < shared; n += W) {
+    const int head = p.head_map ? k_head + n * p.k_heads : k_head * shared + n;
+    float gate[GROUP], beta[GROUP];
+    FW_UNROLL
+    for (int r = 0; r < GROUP; r++) {
+      const T* ab = in<T>(p.ab) + row_of(r) * p.ab_stride;
+      const float step = softplus(widen(ab[p.a_offset + head]) + in<float>(p.dt_bias)[head]);
+      const bool live = first + r < rows.end;
+      gate[r] = live ? exp(in<float>(p.negative_a)[head] * step) : 1.0f;
+      beta[r] = live ? sigmoid(widen(ab[p.b_offset + head])) : 0.0f;
+    }
+    const Group of = group_of(gate, beta, own_dots, key_dots, query_dots);
+    float all[FW_GDN_FACTS];
+    FW_UNROLL
+    for (int i = 0; i < GROUP; i++) all[i] = of.decay[i];
+    FW_UNROLL
+    for (int i = 0; i < TRIANGLE; i++) all[GROUP + i] = of.gives[i], all[GROUP + TRIANGLE + i] = of.brings[i];
+    Words* facts = out<Words>(params.facts) + place_of_group(params, head, group) * FACTS;
+    FW_UNROLL
+    for (int i = 0; i < FACTS; i++) facts[i] = floats(all[4 * i], all[4 * i + 1], all[4 * i + 2], all[4 * i + 3]);
+  }
+}
+
+template <typename S>
+DEVICE Group read_group(S& facts, int group) {
+  Words words[FACTS];
+  FW_UNROLL
+  for (int n = 0; n < FACTS; n++) words[n] = facts[group * FACTS + n];
+  const auto fact = [&](int i) { return element(words[i / 4], i % 4); };
+  Group of;
+  FW_UNROLL
+  for (int i = 0; i < GROUP; i++) of.decay[i] = fact(i);
+  FW_UNROLL
+  for (int i = 0; i < TRIANGLE; i++) of.gives[i] = fact(GROUP + i), of.brings[i] = fact(GROUP + TRIANGLE + i);
+  return of;
+}
+
+// A column's rows. `sums` are the rows' keys' and then their queries' with the state before the group. y:
+// of each row; added: what each one's key brings the state at the group's end.
+DEVICE void follow(const Group& of, const float (&value)[GROUP], const float (&sums)[2 * GROUP],
+                   float (&y)[GROUP], float (&added)[GROUP]) {
+  float u[GROUP];
+  FW_UNROLL
+  for (int i = 0; i < GROUP; i++) u[i] = fma(-of.decay[i], sums[i], value[i]);
+  FW_UNROLL
+  for (int i = 0; i < GROUP; i++) {
+    y[i] = of.decay[i] * sums[GROUP + i];
+    added[i] = 0;
+    FW_UNROLL
+    for (int j = 0; j <= i; j++) {
+      y[i] = fma(of.gives[of_triangle(i, j)], u[j], y[i]);
+      added[i] = fma(of.brings[of_triangle(i, j)], u[j], added[i]);
     }
   }
 }
 
+constexpr int CHUNK_BLOCK = 128, SHARE = 16, COLUMNS = 4, BATCH = 16;
+static_assert(CHUNK_BLOCK / SHARE * COLUMNS == FW_GDN_COLUMNS, "a block has its columns' lanes");
+constexpr int LEFT = SHARE / COLUMNS;  // lanes that go on with a column together
+static_assert(LEFT == GROUP, "each of them stores a row");
+constexpr int OWN_PIECES = PIECES / SHARE;
+
 template <int W, typename T>
-DEVICE void gdn_chunk(const fw_gdn_chunk_params& p) {
+DEVICE void gdn_chunk(const FwGdnChunkParams& params) {
+  constexpr int OWN_ROWS = BATCH * PIECES / CHUNK_BLOCK, OWN_VALUES = BATCH * FW_GDN_COLUMNS / CHUNK_BLOCK;
   FW_LDS(Words, keys, BATCH * PIECES);
   FW_LDS(Words, queries, BATCH * PIECES);
   FW_LDS(float, values, BATCH * FW_GDN_COLUMNS);
-  FW_LDS(float, scalars, 3 * BATCH);  // decay, beta, key · query
+  FW_LDS(Words, facts, BATCH / GROUP * FACTS);
+  const fw_gdn_chunk_params& p = params.op;
   const int head = block_y(), sequence = block_z();
   const Rows rows = rows_of(p, sequence);
   if (rows.first >= rows.end) return;
-  const int share = thread() % SHARE;
-  const int column = block_x() * FW_GDN_COLUMNS + thread() / SHARE;
-  const bool inside = column < p.value_dim;
+  const int share = thread() % SHARE, own = share / LEFT;  // the column whose rows it follows
+  const int own_columns = thread() / SHARE * COLUMNS, column = block_x() * FW_GDN_COLUMNS + own_columns;
   const int k_head = p.head_map ? head % p.k_heads : head / (p.v_heads / p.k_heads);
   const size_t matrix = (size_t)p.key_dim * p.value_dim, at = head * matrix + column;
-  const int values_at = 2 * p.k_heads * p.key_dim + head * p.value_dim;
+  const int groups = first_group(rows.first, sequence);
+
+  // A batch's rows as a thread has them on their way. Groups beyond the last hold what they may.
+  struct Next {
+    Words keys[OWN_ROWS], queries[OWN_ROWS], fact;
+    float values[OWN_VALUES];
+  };
+  const auto ask = [&](int first, Next& next) {
+    const int group = groups + (first - rows.first) / GROUP;
+    const size_t from = place_of_group(params, k_head, group) * GROUP * PIECES;
+    FW_UNROLL
+    for (int i = 0; i < OWN_ROWS; i++) {
+      next.keys[i] = load_words(in<Words>(params.keys) + from + i * CHUNK_BLOCK + thread());
+      next.queries[i] = load_words(in<Words>(params.queries) + from + i * CHUNK_BLOCK + thread());
+    }
+    FW_UNROLL
+    for (int i = 0; i < OWN_VALUES; i++) {
+      const int place = i * CHUNK_BLOCK + thread(), row = least(first + place / FW_GDN_COLUMNS, rows.end - 1);
+      const int of = least(block_x() * FW_GDN_COLUMNS + place % FW_GDN_COLUMNS, p.value_dim - 1);
+      next.values[i] = widen(in<T>(p.qkv)[(size_t)row * p.channels + 2 * p.k_heads * p.key_dim +
+                                          head * p.value_dim + of]);
+    }
+    const int n = thread() % FACTS, of = group + least(thread() / FACTS, BATCH / GROUP - 1);
+    next.fact = load_words(in<Words>(params.facts) + place_of_group(params, head, of) * FACTS + n);
+  };
 
   const float* from = in<float>(p.state) + slot_in(p, sequence) * p.v_heads * matrix + at;
-  float state[OWN_PIECES][4];
+  float state[COLUMNS][OWN_PIECES][4];
   FW_UNROLL
   for (int i = 0; i < OWN_PIECES; i++)
     FW_UNROLL
-    for (int j = 0; j < 4; j++) {
-      const int key = (i * SHARE + share) * 4 + j;
-      state[i][j] = inside && key < p.key_dim ? from[key * p.value_dim] : 0.0f;
-    }
+    for (int j = 0; j < 4; j++)
+      FW_UNROLL
+      for (int c = 0; c < COLUMNS; c++) {
+        const int key = (i * SHARE + share) * 4 + j;
+        state[c][i][j] = column + c < p.value_dim && key < p.key_dim ? from[key * p.value_dim + c] : 0.0f;
+      }
 
+  Next next;
+  ask(rows.first, next);
   for (int first = rows.first; first < rows.end; first += BATCH) {
     const int count = least(BATCH, rows.end - first);
     barrier();  // until the last batch has been read
     FW_UNROLL
-    for (int i = 0; i < BATCH * FW_GDN_COLUMNS / CHUNK_BLOCK; i++) {
-      const int place = i * CHUNK_BLOCK + thread(), t = place / FW_GDN_COLUMNS;
-      const int of = block_x() * FW_GDN_COLUMNS + place % FW_GDN_COLUMNS;
-      values[place] = of < p.value_dim
-                          ? widen(in<T>(p.qkv)[(size_t)(first + least(t, count - 1)) * p.channels +
-                                               values_at + of])
-                          : 0.0f;
+    for (int i = 0; i < OWN_ROWS; i++) {
+      keys[i * CHUNK_BLOCK + thread()] = next.keys[i];
+      queries[i * CHUNK_BLOCK + thread()] = next.queries[i];
     }
-    constexpr int WAVES = CHUNK_BLOCK / W, AT_ONCE = WAVES;  // by the registers of a lane
-    for (int i = uniform(thread() / W); i < BATCH; i += AT_ONCE * WAVES)
-      stage_rows<W, AT_ONCE, T>(p, first, count, i, WAVES, head, k_head, keys, queries, scalars);
+    FW_UNROLL
+    for (int i = 0; i < OWN_VALUES; i++) values[i * CHUNK_BLOCK + thread()] = next.values[i];
+    if (thread() < BATCH / GROUP * FACTS) facts[thread()] = next.fact;
     barrier();
-    for (int t = 0; t < count; t++) {
-      const float decay = scalars[3 * t], beta = scalars[3 * t + 1], dot = scalars[3 * t + 2];
-      float seen = 0, asked = 0;
-      Words key[OWN_PIECES];
+    if (first + BATCH < rows.end) ask(first + BATCH, next);
+
+    for (int group = 0; group * GROUP < count; group++) {
+      Words key[OWN_PIECES][GROUP];
+      float sums[COLUMNS][2 * GROUP] = {};  // with the rows' keys, then with their queries
       FW_UNROLL
-      for (int i = 0; i < OWN_PIECES; i++) {
-        key[i] = keys[t * PIECES + i * SHARE + share];
-        const Words query = queries[t * PIECES + i * SHARE + share];
-        float part_seen = 0, part_asked = 0;  // short chains: rows wait for one another
+      for (int i = 0; i < OWN_PIECES; i++)
         FW_UNROLL
-        for (int j = 0; j < 4; j++) {
-          part_seen = fma(state[i][j], element(key[i], j), part_seen);
-          part_asked = fma(state[i][j], element(query, j), part_asked);
+        for (int r = 0; r < GROUP; r++) {
+          const int piece = (group * GROUP + r) * PIECES + i * SHARE + share;
+          const Words query = queries[piece];
+          key[i][r] = keys[piece];
+          FW_UNROLL
+          for (int j = 0; j < 4; j++)
+            FW_UNROLL
+            for (int c = 0; c < COLUMNS; c++) {
+              sums[c][r] = fma(state[c][i][j], element(key[i][r], j), sums[c][r]);
+              sums[c][GROUP + r] = fma(state[c][i][j], element(query, j), sums[c][GROUP + r]);
+            }
         }
-        seen += part_seen;
-        asked += part_asked;
+      // Lanes give one another the halves of their columns that they don't go on with, until each has one.
+      FW_UNROLL
+      for (int n = COLUMNS / 2, apart = SHARE / 2; n; n /= 2, apart /= 2) {
+        const bool upper = share & apart;
+        FW_UNROLL
+        for (int c = 0; c < n; c++)
+          FW_UNROLL
+          for (int r = 0; r < 2 * GROUP; r++) {
+            const float given = shuffle<W>(upper ? sums[c][r] : sums[c + n][r], lane<W>() ^ apart);
+            sums[c][r] = (upper ? sums[c + n][r] : sums[c][r]) + given;
+          }
       }
-      seen = decay * group_sum<W, SHARE>(seen);
-      asked = decay * group_sum<W, SHARE>(asked);
-      const float delta = beta * (values[t * FW_GDN_COLUMNS + thread() / SHARE] - seen);
+      group_sums<W, LEFT>(sums[0]);
+      float value[GROUP], y[GROUP], added[GROUP];
+      FW_UNROLL
+      for (int r = 0; r < GROUP; r++)
+        value[r] = values[(group * GROUP + r) * FW_GDN_COLUMNS + own_columns + own];
+      const Group of = read_group(facts, group);
+      follow(of, value, sums[0], y, added);
+      // Each of a column's lanes stores a row.
+      const int r_own = share % LEFT;
+      float y_own = y[0];
+      FW_UNROLL
+      for (int r = 1; r < GROUP; r++) y_own = r == r_own ? y[r] : y_own;
+      if (group * GROUP + r_own < count && column + own < p.value_dim)
+        out<T>(p.y)[((size_t)(first + group * GROUP + r_own) * p.v_heads + head) * p.value_dim + column + own] =
+            narrow<T>(y_own);
       FW_UNROLL
       for (int i = 0; i < OWN_PIECES; i++)
         FW_UNROLL
         for (int j = 0; j < 4; j++)
-          state[i][j] = fma(element(key[i], j), delta, decay * state[i][j]);
-      if (inside && share == 0)  // Sᵀq after the update is Sᵀq before it and (k · q) d
-        out<T>(p.y)[((size_t)(first + t) * p.v_heads + head) * p.value_dim + column] =
-            narrow<T>(fma(dot, delta, asked));
+          FW_UNROLL
+          for (int c = 0; c < COLUMNS; c++) state[c][i][j] *= of.decay[GROUP - 1];
+      FW_UNROLL
+      for (int r = 0; r < GROUP; r++) {
+        float taken[COLUMNS];
+        FW_UNROLL
+        for (int c = 0; c < COLUMNS; c++)
+          taken[c] = shuffle<W>(added[r], lane<W>() - share + c * LEFT + share % LEFT);
+        FW_UNROLL
+        for (int i = 0; i < OWN_PIECES; i++)
+          FW_UNROLL
+          for (int j = 0; j < 4; j++)
+            FW_UNROLL
+            for (int c = 0; c < COLUMNS; c++)
+              state[c][i][j] = fma(element(key[i][r], j), taken[c], state[c][i][j]);
+      }
     }
   }
 
   const size_t slot = slot_out<false>(p, rows, rows.end - 1);
-  if (!slot || !inside) return;
+  if (!slot) return;
   float* kept = out<float>(p.state) + slot * p.v_heads * matrix + at;
   const int key_dim = again(p.key_dim);  // else a mask for each key would be kept since the start
   FW_UNROLL
   for (int i = 0; i < OWN_PIECES; i++)
     FW_UNROLL
-    for (int j = 0; j < 4; j++) {
-      const int key = (i * SHARE + share) * 4 + j;
-      if (key < key_dim) kept[key * p.value_dim] = state[i][j];
-    }
+    for (int j = 0; j < 4; j++)
+      FW_UNROLL
+      for (int c = 0; c < COLUMNS; c++) {
+        const int key = (i * SHARE + share) * 4 + j;
+        if (column + c < p.value_dim && key < key_dim) kept[key * p.value_dim + c] = state[c][i][j];
+      }
 }
 
 }  // namespace fw
 
-#define ENTRY(suffix, T)                                   \
-  FW_KERNEL(gdn_chunk_##suffix, 128, fw_gdn_chunk_params) { \
-    fw::gdn_chunk<FW_WAVE, T>(p);                          \
+#define ENTRY(suffix, T)                                                     \
+  FW_KERNEL(gdn_rows_##suffix, 256, FwGdnChunkParams) { fw::gdn_rows<FW_WAVE, T>(p); } \
+  FW_KERNEL(gdn_chunk_##suffix, fw::CHUNK_BLOCK, FwGdnChunkParams) {         \
+    fw::gdn_chunk<FW_WAVE, T>(p);                                            \
   }
 ENTRY(f32, float)
 ENTRY(f16, fw::f16)

@@ -178,6 +178,35 @@ DEVICE void Matrix<W, T>::multiply(const Words (&a)[2], const Words (&b)[1], flo
   }
 }
 
+// The unit's own 16 columns, for products that read the next operands while they multiply: of 16 rows
+// or 8 tokens, by eight lanes' addresses of 16-byte pieces for each 8 × 8 of them.
+struct HalfRows {
+  uint32_t words[4];
+};
+struct HalfTokens {
+  uint32_t words[2];
+};
+DEVICE int half_row() { return lane<32>() % 16; }
+DEVICE int half_row_chunk() { return lane<32>() / 16; }
+DEVICE int half_token() { return lane<32>() % 8 + lane<32>() / 16 * 8; }
+DEVICE int half_token_chunk() { return lane<32>() / 8 % 2; }
+#define FW_READ_MATRICES(a, b, c, d, from)                                                        \
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"                    \
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)                                               \
+               : "r"((uint32_t)__cvta_generic_to_shared(from)))
+DEVICE void read_half_rows(HalfRows& rows, const Words* from) {
+  FW_READ_MATRICES(rows.words[0], rows.words[1], rows.words[2], rows.words[3], from);
+}
+DEVICE void read_half_tokens(HalfTokens& first, HalfTokens& second, const Words* from) {
+  FW_READ_MATRICES(first.words[0], first.words[1], second.words[0], second.words[1], from);
+}
+template <typename T>
+DEVICE void multiply_half(const HalfRows& rows, const HalfTokens& tokens, float (&sums)[4]) {
+  const uint32_t(&a)[4] = rows.words, (&b)[2] = tokens.words;
+  if constexpr (IsHalf<T>::value) FW_MMA_STEP("f16", a[0], a[1], a[2], a[3], b[0], b[1]);
+  else FW_MMA_STEP("bf16", a[0], a[1], a[2], a[3], b[0], b[1]);
+}
+
 #elif defined(FW_MFMA)
 
 typedef float Float4 __attribute__((ext_vector_type(4)));

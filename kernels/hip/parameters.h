@@ -70,6 +70,14 @@ struct FwSampleParams {
   int32_t parts, stride;
 };
 
+// gdn_chunk's two kernels share the normed rows, in groups of FW_GDN_GROUP: `keys` and `queries`
+// [k_heads, groups, FW_GDN_GROUP, FW_GDN_KEYS], and `facts` [v_heads, groups, FW_GDN_FACTS], all float.
+struct FwGdnChunkParams {
+  fw_gdn_chunk_params op;
+  uint64_t keys, queries, facts;
+  int32_t groups, reserved;
+};
+
 struct FwReadParams {
   uint64_t data, found;
   int64_t bytes;
@@ -80,6 +88,8 @@ struct FwReadParams {
 #define FW_SAMPLE_PART 4096
 #define FW_GDN_COLUMNS 32
 #define FW_GDN_KEYS 128 /* the largest key_dim */
+#define FW_GDN_GROUP 4  /* rows that meet a state together */
+#define FW_GDN_FACTS 24 /* what a group's rows do to the state and to one another */
 #define FW_CONV_RUN 16  /* rows of a chunk that a thread of conv_chunk takes */
 #define FW_CONV_TAPS 8  /* the most taps */
 #define FW_CONV_TAPS_JOINED 4 /* of a convolution that a product does as well */
@@ -87,4 +97,6 @@ struct FwReadParams {
 #define FW_PANEL_COLUMNS 32 /* a matrix unit's step */
 #define FW_LINEAR_BLOCK 256
 #define FW_GEMM_ROWS 128 /* of weights, in a tile of a prompt's product */
+#define FW_GEMM_BLOCK 256 /* threads of such a product */
+#define FW_GEMM_BLOCK_ASYNC 128 /* where LDS is filled without registers: each wave has more of the tile */
 #define FW_ATTENTION_TOKENS 64 /* the fewest that a block of attention_matrix takes */

@@ -3,7 +3,8 @@
 // Wave functions take the number of lanes as a template parameter; FW_WAVE is the device's, for
 // entry points alone. Contraction is off everywhere, so that sums are what the source says:
 // multiply-adds are written as fma(). LDS is declared by FW_LDS and used by index, so that the
-// emulation can watch every access.
+// emulation can watch every access; FW_LDS_AS is an array's memory as elements of another type. A
+// kernel's one FW_LARGE_LDS may exceed 48 KiB, if FW_KERNEL_LARGE_LDS says how many bytes it has.
 #pragma once
 
 #include "flatwake/ops.h"

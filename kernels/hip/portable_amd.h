@@ -16,6 +16,9 @@
 // clang finds as few registers by itself; occupancy.csv holds it to that.
 #define FW_KERNEL_RESIDENT(name, block, resident, Params) FW_KERNEL(name, block, Params)
 #define FW_LDS(T, name, count) __attribute__((shared)) T name[count]
+#define FW_KERNEL_LARGE_LDS(name, block, bytes, Params) FW_KERNEL(name, block, Params)
+#define FW_LARGE_LDS(T, name, count) FW_LDS(T, name, count)
+#define FW_LDS_AS(T, name, count, of) T* const name = (T*)of
 
 #if defined(__HIP_DEVICE_COMPILE__)
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
@@ -43,6 +46,8 @@ DEVICE Words load_words(const void* from) { return *(const Words*)from; }
 DEVICE Words stream_words(const void* from) {
   return __builtin_nontemporal_load((const Words*)from);
 }
+
+DEVICE void store_words(void* to, const Words& words) { *(Words*)to = words; }
 
 // The same value, but the compiler doesn't know: what follows from it is computed anew.
 DEVICE int again(int value) {
@@ -125,6 +130,16 @@ DEVICE float butterfly(float value) {
     value = MAX ? fmax(value, other) : value + other;
   }
   return value;
+}
+
+// Sums of several values, level by level: each waits for its own exchanges alone.
+template <int W, int L, int N>
+DEVICE void group_sums(float (&values)[N]) {
+  if constexpr (L > 1) {
+    group_sums<W, L / 2>(values);
+    FW_UNROLL
+    for (int i = 0; i < N; i++) values[i] += across<W, L / 2>(values[i]);
+  }
 }
 
 // An atomic addition in LDS; what stood there is not returned.

@@ -14,7 +14,14 @@
 #define FW_KERNEL_RESIDENT(name, block, resident, Params) \
   extern "C" __global__ void __launch_bounds__(block, resident) name(const __grid_constant__ Params p)
 #define FW_LDS(T, name, count) __shared__ T name[count]
+// More than 48 KiB are given at the launch alone: its driver asks for the KiB that name_lds has bytes.
+#define FW_KERNEL_LARGE_LDS(name, block, bytes, Params)    \
+  extern "C" __device__ char name##_lds[(bytes) >> 10] = {}; \
+  FW_KERNEL(name, block, Params)
+#define FW_LARGE_LDS(T, name, count) extern __shared__ T name[]
+#define FW_LDS_AS(T, name, count, of) T* const name = (T*)of
 #define FW_MMA 1
+#define FW_ASYNC 1
 
 namespace fw {
 
@@ -36,6 +43,21 @@ DEVICE Words stream_words(const void* from) {
                : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
                : "l"(from));
   return words;
+}
+
+DEVICE void store_words(void* to, const Words& words) { *(Words*)to = words; }
+
+// 16 bytes to LDS, there once the group that they belong to was waited for.
+DEVICE void copy_async(Words* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   (uint32_t)__cvta_generic_to_shared(to)),
+               "l"(from));
+}
+DEVICE void end_async_group() { asm volatile("cp.async.commit_group;"); }
+// Until all groups but the last N are there.
+template <int N>
+DEVICE void wait_async_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N));
 }
 
 // The same value, but the compiler doesn't know: what follows from it is computed anew.
@@ -100,6 +122,19 @@ DEVICE float butterfly(float value) {
     value = MAX ? fmaxf(value, other) : value + other;
   }
   return value;
+}
+
+// Sums of several values, level by level: each waits for its own exchanges alone.
+template <int W, int L, int N>
+DEVICE void group_sums(float (&values)[N]) {
+  FW_UNROLL
+  for (int d = 1; d < L; d *= 2) {
+    float other[N];
+    FW_UNROLL
+    for (int i = 0; i < N; i++) other[i] = __shfl_xor_sync(~0u, values[i], d);
+    FW_UNROLL
+    for (int i = 0; i < N; i++) values[i] += other[i];
+  }
 }
 
 // An atomic addition in LDS; what stood there is not returned.

@@ -20,6 +20,7 @@ struct DeviceFacts {
   std::string name, architecture, features;
   int compute_units, wave;
   bool matrix_units;  // that the kernels use
+  int gemm_threads;   // of a block of a prompt's product
   bool fuse = true;   // several calls by one launch, where a kernel can
 };
 

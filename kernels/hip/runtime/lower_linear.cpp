@@ -83,8 +83,9 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
     const int tiles = blocks(weight_rows, FW_GEMM_ROWS);
     const bool few = (int64_t)tiles * blocks(rows.rows, 128) < to.device().compute_units;
     const int tokens = few ? 64 : 128;
+    // Neighbours share their weights.
     to.launch(text("%s_gemm_%s_%d", op, suffix(x_dtype), tokens),
-              {tiles, blocks(rows.rows, tokens), 1}, FW_LINEAR_BLOCK, p);
+              {blocks(rows.rows, tokens), tiles, 1}, to.device().gemm_threads, p);
     return;
   }
   const Grid grid{blocks(p.outputs, outputs), blocks(rows.rows, tile), 1};

@@ -15,15 +15,13 @@ void lower_conv(Lowering& to, const char* op, const Params& p, int runs) {
 }
 
 template <typename Params>
-void lower_gdn(Lowering& to, const char* op, const Params& p, int threads) {
+void check_gdn(const char* op, const Params& p) {
   if (p.key_dim < 8 || p.key_dim > FW_GDN_KEYS || p.key_dim % 8)
     refuse(op, text("key_dim %d is not built: multiples of 8 up to %d are", p.key_dim, FW_GDN_KEYS));
   if (p.k_heads < 1 || p.v_heads % p.k_heads ||
       p.channels != 2 * p.k_heads * p.key_dim + p.v_heads * p.value_dim)
     throw Error(FW_INVALID, text("%s: %d channels are not those of %d K and %d V heads", op,
                                  p.channels, p.k_heads, p.v_heads));
-  to.launch(std::string(op) + "_" + suffix(p.dtype),
-            {blocks(p.value_dim, FW_GDN_COLUMNS), p.v_heads, p.sequences}, threads, p);
 }
 
 }  // namespace
@@ -33,8 +31,25 @@ void lower(Lowering& to, const fw_conv_chunk_params& p) {
   lower_conv(to, "conv_chunk", p, blocks(p.rows, FW_CONV_RUN));
   lower_conv(to, "conv_keep", p, 1);
 }
-void lower(Lowering& to, const fw_gdn_step_params& p) { lower_gdn(to, "gdn_step", p, 256); }
-void lower(Lowering& to, const fw_gdn_chunk_params& p) { lower_gdn(to, "gdn_chunk", p, 4 * FW_GDN_COLUMNS); }
+void lower(Lowering& to, const fw_gdn_step_params& p) {
+  check_gdn("gdn_step", p);
+  to.launch(text("gdn_step_%s", suffix(p.dtype)),
+            {blocks(p.value_dim, FW_GDN_COLUMNS), p.v_heads, p.sequences}, 256, p);
+}
+
+void lower(Lowering& to, const fw_gdn_chunk_params& p) {
+  check_gdn("gdn_chunk", p);
+  // A sequence's last group may be of fewer rows; batches of four groups read beyond their last.
+  const int64_t groups = p.rows / FW_GDN_GROUP + 2 * p.sequences + 4;
+  const int64_t rows = p.k_heads * groups * FW_GDN_GROUP * FW_GDN_KEYS * 4;
+  const uint64_t at = to.workspace(2 * rows + p.v_heads * groups * FW_GDN_FACTS * 4);
+  const FwGdnChunkParams params{p, at, at + rows, at + 2 * rows, (int)groups, 0};
+  const int waves = 256 / to.device().wave;
+  to.launch(text("gdn_rows_%s", suffix(p.dtype)),
+            {blocks(blocks(p.rows, FW_GDN_GROUP), waves), p.k_heads, p.sequences}, 256, params);
+  to.launch(text("gdn_chunk_%s", suffix(p.dtype)),
+            {blocks(p.value_dim, FW_GDN_COLUMNS), p.v_heads, p.sequences}, 4 * FW_GDN_COLUMNS, params);
+}
 
 void lower(Lowering& to, const fw_slot_copy_params& p) {
   if (p.count > 0) to.launch("slot_copy", {blocks(p.slot_words, 256), 1, 1}, 256, p);

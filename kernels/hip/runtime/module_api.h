@@ -27,6 +27,7 @@ struct ApiDevice {
   std::string name, architecture;
   int compute_units, wave;
   bool matrix_units;
+  int gemm_threads;
 };
 
 // Every call throws Error(FW_DEVICE) with the call's name and the vendor's text.

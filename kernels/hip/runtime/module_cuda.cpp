@@ -1,4 +1,7 @@
 // CUDA's driver interface, from libcuda at run time: the stand-in for measuring.
+#include <unordered_map>
+
+#include "parameters.h"
 #include "runtime/module_api.h"
 
 namespace fw::runtime {
@@ -9,6 +12,7 @@ constexpr int SUCCESS = 0, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600;
 constexpr int COMPUTE_UNITS = 16, MAJOR = 75, MINOR = 76;  // of CUdevice_attribute
 constexpr unsigned STREAM_NON_BLOCKING = 1, EVENT_BLOCKING = 1;
 constexpr int CAPTURE_THREAD_LOCAL = 1;
+constexpr int MAX_DYNAMIC_LDS = 8;  // of CUfunction_attribute
 
 using Address = unsigned long long;
 
@@ -36,6 +40,8 @@ class Cuda : public Api {
     library_.take(stream_synchronise_, "cuStreamSynchronize");
     library_.take(module_load_, "cuModuleLoadData");
     library_.take(module_function_, "cuModuleGetFunction");
+    library_.take(module_global_, "cuModuleGetGlobal_v2");
+    library_.take(function_set_, "cuFuncSetAttribute");
     library_.take(module_unload_, "cuModuleUnload");
     library_.take(launch_, "cuLaunchKernel");
     library_.take(event_create_, "cuEventCreate");
@@ -64,7 +70,7 @@ class Cuda : public Api {
   ApiDevice describe(int device) override {
     char name[256] = {};
     int major = 0, minor = 0;
-    ApiDevice facts{"", "", 0, 32, true};
+    ApiDevice facts{"", "", 0, 32, true, FW_GEMM_BLOCK_ASYNC};
     check(device_name_(name, sizeof name, device), "cuDeviceGetName");
     check(attribute_(&major, MAJOR, device), "cuDeviceGetAttribute");
     check(attribute_(&minor, MINOR, device), "cuDeviceGetAttribute");
@@ -127,12 +133,21 @@ class Cuda : public Api {
     const int code = module_function_(&function, module, name);
     if (code == NOT_FOUND) return nullptr;
     check(code, "cuModuleGetFunction");
+    // A kernel with more LDS than may be declared says so by a variable of as many bytes as it takes KiB.
+    Address ignored = 0;
+    size_t kibibytes = 0;
+    if (module_global_(&ignored, &kibibytes, module, (std::string(name) + "_lds").c_str()) == SUCCESS) {
+      lds_[function] = (unsigned)kibibytes << 10;
+      check(function_set_(function, MAX_DYNAMIC_LDS, (int)lds_[function]), "cuFuncSetAttribute");
+    }
     return function;
   }
   void unload(Handle module) override { module_unload_(module); }
   void launch(Handle function, int x, int y, int z, int threads, Handle stream,
               void** arguments) override {
-    check(launch_(function, x, y, z, threads, 1, 1, 0, stream, arguments, nullptr),
+    const auto lds = lds_.find(function);
+    check(launch_(function, x, y, z, threads, 1, 1, lds == lds_.end() ? 0 : lds->second, stream,
+                  arguments, nullptr),
           "cuLaunchKernel");
   }
 
@@ -195,6 +210,7 @@ class Cuda : public Api {
 
   Dynamic library_;
   std::vector<Handle> contexts_;
+  std::unordered_map<Handle, unsigned> lds_;  // bytes that a function's launch gives
   int (*error_text_)(int, const char**);
   int (*init_)(unsigned);
   int (*device_count_)(int*);
@@ -214,6 +230,8 @@ class Cuda : public Api {
   int (*stream_synchronise_)(Handle);
   int (*module_load_)(Handle*, const void*);
   int (*module_function_)(Handle*, Handle, const char*);
+  int (*module_global_)(Address*, size_t*, Handle, const char*);
+  int (*function_set_)(Handle, int, int);
   int (*module_unload_)(Handle);
   int (*launch_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                  Handle, void**, void**);

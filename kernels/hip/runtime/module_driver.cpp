@@ -82,7 +82,7 @@ class ModuleDriver : public Driver {
   void enter() override { api_.enter(device_); }
   DeviceFacts facts() const override {
     return {facts_.name, facts_.architecture, "graphs", facts_.compute_units, facts_.wave,
-            facts_.matrix_units};
+            facts_.matrix_units, facts_.gemm_threads};
   }
   MemoryFacts memory() const override {
     size_t free, total;

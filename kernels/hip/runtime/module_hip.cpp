@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "parameters.h"
 #include "runtime/module_api.h"
 
 namespace fw::runtime {
@@ -116,7 +117,7 @@ class Hip : public Api {
     // As in portable_amd.h: MFMA with bfloat16, or WMMA.
     const bool matrix = arch == "gfx90a" || arch == "gfx942" || arch == "gfx950" ||
                         !arch.compare(0, 5, "gfx11") || !arch.compare(0, 5, "gfx12");
-    ApiDevice facts{name, arch, 0, 0, matrix};
+    ApiDevice facts{name, arch, 0, 0, matrix, FW_GEMM_BLOCK};
     check(attribute_(&facts.compute_units, COMPUTE_UNITS, device), "hipDeviceGetAttribute");
     check(attribute_(&facts.wave, WAVE_SIZE, device), "hipDeviceGetAttribute");
     return facts;

@@ -67,6 +67,25 @@ FW_KERNEL(planted_lds_too_much, 64, PlantedParams) {
   fw::out<float>(p.y)[fw::thread()] = 1;
 }
 
+// Slower threads still read as words what is written as floats.
+FW_KERNEL(planted_alias_race, 64, PlantedParams) {
+  FW_LDS(fw::Words, words, 64);
+  FW_LDS_AS(float, shared, 256, words);
+  const int t = fw::thread();
+  words[t] = fw::make_words(t, t, t, t);
+  fw::barrier();
+  const uint32_t other = fw::word(words[63 - t], 0);
+  shared[t] = (float)other;
+  fw::out<float>(p.y)[t] = (float)other;
+}
+
+FW_KERNEL(planted_alias_too_large, 64, PlantedParams) {
+  FW_LDS(fw::Words, words, 64);
+  FW_LDS_AS(float, shared, 257, words);
+  shared[fw::thread()] = 1;
+  fw::out<float>(p.y)[fw::thread()] = 1;
+}
+
 FW_KERNEL(planted_early_exit, 64, PlantedParams) {
   if (fw::thread() == 5) return;
   fw::barrier();
