@@ -14,6 +14,11 @@ constexpr int BLOCK = 256, POSITIONS = 32;
 // Finite, so that a difference of two is a number: no maximum yet, and a position that isn't seen.
 constexpr float LOWEST = -1e30f, UNSEEN = -2e30f;
 
+// Weights are at most 2^15 in float16, in whose normal range all from 2^-29 of the largest on lie then:
+// MI200's matrix units take denormals for zero. Their sum has the same factor.
+template <typename T>
+constexpr float RAISED = IsHalf<T>::value ? 10.3972077083991797f : 0;  // ln 2^15
+
 // Over the lanes that share a token.
 template <int W, int TOKEN_LANES, bool MAX>
 DEVICE float over_token(float value) {
@@ -158,7 +163,7 @@ DEVICE void attention_matrix(const FwAttentionParams& p) {
     for (int g = 0; g < 2; g++)
       FW_UNROLL
       for (int i = 0; i < SUMS; i++) {
-        scores[g][i] = fast_exp(scores[g][i] - largest[i % SLOTS]);
+        scores[g][i] = fast_exp(scores[g][i] - (largest[i % SLOTS] - RAISED<T>));
         weight[i % SLOTS] += scores[g][i];
       }
     Words weights[Unit::TOKEN_LOADS];

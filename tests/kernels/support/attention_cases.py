@@ -93,6 +93,23 @@ def attention_prefill(
     )
 
 
+def attention_prefill_faint(b: Bench, dtype: Dtype) -> Op:
+    """One weight is e^10 times each of 383 others, which come to a sixtieth of all."""
+    lengths = [[384]]
+    where, table = paged(b, lengths, 1)
+    q = np.zeros((1, 1, 64), np.float32)
+    kv = np.zeros((2, BLOCKS, 1, ops.BLOCK_TOKENS, 64), np.float32)
+    q[..., 0], kv[0, table[0, 0], 0, 0, 0] = 8, 10
+    kv[1, 1:] = 1 + 0.1 * b.random.standard_normal(kv[1, 1:].shape, np.float32)
+    return ops.AttentionPrefill(
+        q=b.given(q, dtype),
+        kv=b.given(kv, dtype),
+        y=b.empty(1, 1, 64, dtype=dtype),
+        scale=0.125,
+        **{n: where[n] for n in DECODE},
+    )
+
+
 def output_gate(b: Bench, dtype: Dtype) -> Op:
     return ops.OutputGate(
         x=b.rows(3, 4, 75, dtype=dtype),
@@ -176,6 +193,8 @@ def attention_cases() -> Iterator[Case]:
         yield Case(f"attention-prefill-{heads}-{kv_heads}x{head_dim}", partial(
             attention_prefill, lengths=[list(range(1, 38))], rows=64, **shape), 5e-6)  # fmt: skip
     for dtype in (BF16, F16):  # of whole matrix units
+        yield Case(f"attention-prefill-{dtype.name}-faint", partial(
+            attention_prefill_faint, dtype=dtype), rounding(dtype))  # fmt: skip
         for heads, kv_heads, head_dim in ((6, 3, 64), (7, 1, 128), (8, 2, 256)):
             shape = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
             yield Case(f"attention-prefill-{dtype.name}-{heads}-{kv_heads}x{head_dim}", partial(
