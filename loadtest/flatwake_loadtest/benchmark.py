@@ -16,9 +16,9 @@ import shlex
 import sys
 from pathlib import Path
 
+from .answer import Json
 from .compare import load
 from .errors import LoadError
-from .stream import Json
 
 _LONG = 5000  # requests from which a slope counts as measured
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from .answer import Json
 from .errors import LoadError
 from .report import SCHEMA
-from .stream import Json
 
 _NOTICED = 0.05
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from .answer import UNFIT, Answer
 from .checks import Check, State, check
 from .plan import STRIKES
 from .record import Played
-from .stream import UNFIT, Answer
 from .words import codeword
 
 _FALL = 1.0  # seconds in which readiness must fall once the engine is dead

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from locust.env import Environment
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner
 
+from .answer import Answer, Json
 from .errors import LoadError
-from .stream import Answer, Json
 from .user import Call, StreamUser
 
 if TYPE_CHECKING:

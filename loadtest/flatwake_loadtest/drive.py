@@ -13,7 +13,7 @@ import sys
 from .stage import Stage  # imports locust and with it gevent's patches, so it comes first
 
 from .plan import Plan  # isort: skip
-from .stream import Json
+from .answer import Json
 from .waves import play
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .answer import Answer, Json
 from .distribution import Distribution
 from .plan import Kind
 from .record import Played
 from .series import Floats
-from .stream import Answer, Json
 
 _WINDOW = 50  # tokens
 _PARTS = 10

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from . import plots
-from .stream import Json
+from .answer import Json
 from .verdict import quantity
 
 # Draws each figure at the width it gets, again when that changes, and fits it to paper.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from .answer import Json
 from .prompts import PROFILES, Profile, Prompt, Words
-from .stream import Json
 
 Kind = Literal[
     "steady",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import plotly.graph_objects as go
 
-from .stream import Json
+from .answer import Json
 
 _COLOURS = ("#2f6fb2", "#d1732a", "#2e8b57", "#a83c6e", "#6b5bab", "#8a6d1f", "#3b8ea5", "#777777")
 _BANDS = ("rgba(90,100,114,0.07)", "rgba(90,100,114,0.0)")

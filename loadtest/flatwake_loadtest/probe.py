@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from .answer import Answer, Json
 from .engine import LOCAL
 from .errors import LoadError
 from .metrics import Scrape
 from .plan import Target
 from .prompts import Prompt, Words, fixed
-from .stream import Answer, Client, Json
+from .stream import Client
 
 _FEW, _MANY = 16, 128  # words
 

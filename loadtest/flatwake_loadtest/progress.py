@@ -10,11 +10,11 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from .answer import Json
 from .checks import Check, State
 from .figures import Figures, of
 from .memory import Sampler
 from .record import Record
-from .stream import Json
 from .verdict import quantity
 
 _MARKS = {State.HOLDS: "[green]✓[/]", State.FAILS: "[red]✗[/]", State.NOT_SHOWN: "[yellow]?[/]"}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .stream import Json
+from .answer import Json
 
 # Common short English words: one token each in practically every vocabulary.
 _COMMON = (

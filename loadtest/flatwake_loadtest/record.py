@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from .answer import Answer, Json
 from .metrics import Scrape
 from .plan import Plan, Wave
-from .stream import Answer, Json
 from .totals import Totals
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import figures as wave_figures
 from . import machine, memory, promises
+from .answer import Json
 from .bounds import Bounds
 from .checks import Check
 from .figures import Figures
@@ -20,7 +21,6 @@ from .plan import Target
 from .probe import Probed
 from .promises import Judged
 from .session import Session
-from .stream import Json
 from .trend import Slope
 from .verdict import Flatness, worst
 

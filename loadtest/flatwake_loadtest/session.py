@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import NoReturn
 
+from .answer import Json
 from .errors import LoadError
 from .memory import Sample, Sampler
 from .plan import Plan, Wave
 from .record import Record
-from .stream import Json
 
 Watch = Callable[[Json, Record, Sampler], None]
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
 
+from .answer import Answer, Json
 from .crew import Alone, Crew, Workers  # first: it patches the interpreter for gevent
 from .distribution import Distribution
 from .lag import feel
 from .metrics import HELD, Scrape
 from .plan import Plan, Target, Wave
-from .stream import Answer, Client, Json
+from .stream import Client
 from .user import Entry, Job, Source
 
 Emit = Callable[[Json], None]

@@ -14,80 +14,15 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from . import arrivals
+from .answer import Answer, Json
 
-Json = dict[str, Any]  # a body as JSON gives it: only the fields that are read are known
-
-# Tags of requests that no server can serve: to refuse them is right.
-UNFIT = ("malformed", "oversized")
 _RECEIVE = 65536
 _TRACE = b": stamp "
 _NO_ANSWER = (OSError, http.client.HTTPException)
-
-
-@dataclass
-class Answer:
-    """One request as its client saw it.
-
-    `outcome` is the server's own finish reason ("stop", "length"), or "cancelled" (this client
-    went away, as planned), "rejected" (429), "timeout" (503, or an error event that says so),
-    "error" (any other status or error event), "broken" (the stream ended without [DONE]),
-    "unreachable".
-
-    `sent` is when its first byte was given to an open connection. `stamps` are the seconds from
-    there to each event that held text, `late_first` and `late_last` how many of them the first and
-    the last one had waited here for this client to read it (None where the kernel doesn't say),
-    `delays` the seconds that each took from the engine's stamp (where the server sends one),
-    `tokens` the tokens that those events are known to hold (exact with logprobs, else one an
-    event), `usage_*` the server's own counts, None where it sent none.
-    """
-
-    wave: str = ""
-    user: int = 0
-    sent: float = 0.0
-    seconds: float = 0.0
-    outcome: str = "unreachable"
-    status: int = 0
-    stamps: list[float] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
-    late_first: float | None = None
-    late_last: float | None = None
-    tokens: int = 0
-    exact: bool = False
-    usage_prompt: int | None = None
-    usage_completion: int | None = None
-    retry_after: str | None = None
-    error: str | None = None
-    text: str = ""
-    tag: str = ""
-
-    @property
-    def first(self) -> float | None:
-        """Seconds to the first event with text: the time to the first token."""
-        return self.stamps[0] if self.stamps else None
-
-    @property
-    def gaps(self) -> list[float]:
-        return [b - a for a, b in zip(self.stamps, self.stamps[1:], strict=False)]
-
-    @property
-    def produced(self) -> int:
-        """Tokens generated: the server's count where it gave one."""
-        return self.tokens if self.usage_completion is None else self.usage_completion
-
-    @property
-    def complete(self) -> bool:
-        return self.outcome in ("stop", "length")
-
-    def as_json(self) -> Json:
-        event = asdict(self)
-        for name in ("stamps", "delays"):
-            event[name] = [round(seconds, 6) for seconds in event[name]]
-        return event
 
 
 class Client:
@@ -214,8 +149,8 @@ def _read(
         _refused(answer, response, response.read())
         return
     answer.outcome = "broken"
-    finish = None
-    for stamp, late, read, data in _events(response):
+    finish = first = None
+    for stamp, wait, read, data in _events(response):
         if data == b"[DONE]":
             # Read to the very end: only then can the connection be used again.
             response.read()
@@ -228,9 +163,8 @@ def _read(
         before = len(answer.stamps)
         finish = _take(event, stamp - answer.sent, answer) or finish
         if len(answer.stamps) > before:
-            answer.late_last = late
-            if not before:
-                answer.late_first = late
+            first = first or wait
+            answer.waited(wait, first)
             if read is not None:
                 answer.delays.append(stamp - read)
             on_event()
@@ -248,8 +182,8 @@ def _encode(body: Json | bytes) -> bytes:
 
 def _events(
     response: http.client.HTTPResponse,
-) -> Iterator[tuple[float, float | None, float | None, bytes]]:
-    """(moment, how late that is, when the engine read its token, data) of each server-sent event.
+) -> Iterator[tuple[float, arrivals.Wait | None, float | None, bytes]]:
+    """(moment, its wait until then, when the engine read its token, data) of each event.
 
     A server that traces puts the third one into a comment before the event; it and the first are
     moments of CLOCK_MONOTONIC, so they can be compared on one machine only.
@@ -258,13 +192,14 @@ def _events(
     came = response.arrivals if isinstance(response, _Response) else None
     while True:
         received = response.read1(_RECEIVE)
-        stamp, late = time.monotonic(), came.late() if came is not None else None
+        stamp = time.monotonic()
+        wait = came.wait(stamp) if came is not None else None
         if not received:
             return
         *lines, rest = (rest + received).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
-                yield stamp, late, read, line[5:].strip()
+                yield stamp, wait, read, line[5:].strip()
                 read = None
             elif line.startswith(_TRACE):
                 read = float(line[len(_TRACE) :])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .answer import Answer
 from .distribution import Distribution
-from .stream import Answer
 
 
 @dataclass
@@ -17,7 +17,8 @@ class Totals:
     bad body, is a rejection. `spans` is the time between first and last tokens, `gaps` how many
     gaps that is by the server's count; `late_first` and `late_spans` are the parts of all first
     tokens' times and of `spans` that the client itself was late, where `timed` says that this is
-    known of every answer; `arrived` tokens by the second of CLOCK_MONOTONIC.
+    known of every answer, and `doubt` how much more of the first tokens' it may have been;
+    `arrived` tokens by the second of CLOCK_MONOTONIC.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -33,6 +34,7 @@ class Totals:
     gaps: int = 0
     late_first: float = 0.0
     late_spans: float = 0.0
+    doubt: float = 0.0
     timed: bool = True
     first: Distribution = field(default_factory=Distribution)
     gap: Distribution = field(default_factory=Distribution)
@@ -74,6 +76,7 @@ class Totals:
         else:
             self.late_first += answer.late_first
             self.late_spans += answer.late_last - answer.late_first
+            self.doubt += answer.doubt_first
         for gap in answer.gaps:
             self.gap.add(gap)
         for delay in answer.delays:

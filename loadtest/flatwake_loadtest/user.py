@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from locust import User, task  # first: it patches the interpreter for gevent
 from locust.exception import StopUser
 
-from .stream import UNFIT, Answer, Client, Json
+from .answer import UNFIT, Answer, Json
+from .stream import Client
 
 if TYPE_CHECKING:
     from .crew import Hall

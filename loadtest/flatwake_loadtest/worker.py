@@ -17,10 +17,10 @@ from uuid import uuid4
 
 from locust.runners import WorkerRunner  # first: it patches the interpreter for gevent
 
+from .answer import Answer
 from .crew import Hall
 from .distribution import Distribution
 from .lag import feel
-from .stream import Answer
 from .user import Entry, Job, StreamUser
 
 _EXCHANGES = 10

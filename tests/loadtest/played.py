@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from flatwake_loadtest.answer import Answer
 from flatwake_loadtest.metrics import Scrape
 from flatwake_loadtest.plan import Kind, Plan, Target, Wave
 from flatwake_loadtest.record import Mark, Played, Record, Rest
-from flatwake_loadtest.stream import Answer
 
 
 def answer(
@@ -22,8 +22,10 @@ def answer(
     retry_after: str | None = None,
     exact: bool = False,
     late: tuple[float | None, float | None] = (None, None),
+    doubt: float = 0.0,
 ) -> Answer:
-    """An answer with evenly spaced tokens; `late` is what its first and last waited to be read."""
+    """An answer with evenly spaced tokens; `late` is what its first and last waited to be read,
+    `doubt` what the first may have waited besides."""
     stamps = [first + index * gap for index in range(tokens)]
     return Answer(
         wave="wave",
@@ -36,6 +38,7 @@ def answer(
         exact=exact,
         late_first=late[0],
         late_last=late[1],
+        doubt_first=doubt,
         usage_prompt=20 if outcome in ("stop", "length") else None,
         usage_completion=tokens if usage is None and outcome in ("stop", "length") else usage,
         retry_after=retry_after,

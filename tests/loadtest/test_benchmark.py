@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from flatwake_loadtest.answer import Json
 from flatwake_loadtest.benchmark import figures, layers, update
-from flatwake_loadtest.stream import Json
 
 
 def report(requests: int, **more: object) -> Json:

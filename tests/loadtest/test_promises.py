@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from flatwake_loadtest import bounds, correctness, counters, figures, promises
+from flatwake_loadtest.answer import Answer
 from flatwake_loadtest.checks import Check, State
 from flatwake_loadtest.memory import Sample
-from flatwake_loadtest.stream import Answer
 from flatwake_loadtest.words import codeword
 from played import answer, metrics, played, record
 
@@ -186,6 +186,27 @@ def test_a_client_that_sends_late_judges_no_first_token_within_its_lateness() ->
     checks = agreed(0.072, 0.0072, lag=0.005, answers=late)
     assert state(checks, "first token").state is State.NOT_SHOWN
     assert state(checks, "mean gap").state is State.FAILS
+
+
+def doubtful(doubt: float) -> list[Answer]:
+    """First tokens between 80 ms, less the doubt, and 80 ms; mean gaps from 8 ms up."""
+    return [answer(late=(0.02, 0.038), doubt=doubt) for _ in range(4)]
+
+
+def test_first_tokens_that_were_read_with_the_next_ones_give_a_range() -> None:
+    # A gap of 8 to 8.2 ms is one of 8.1, whichever it was; one of 8 to 12.4 may be one of 10.
+    narrow, wide = doubtful(0.0018), doubtful(0.04)
+    assert [each.state for each in agreed(0.079, 0.0081, answers=narrow)] == [State.HOLDS] * 2
+    checks = agreed(0.06, 0.010, answers=wide)
+    assert [each.state for each in checks] == [State.NOT_SHOWN] * 2
+    assert not any(each.required for each in checks)
+    assert "client 8.00 to 12.44 ms, server 10.00 ms" in state(checks, "mean gap").detail
+
+
+@pytest.mark.parametrize(("first", "gap"), [(0.036, 0.0075), (0.086, 0.0132)])
+def test_histograms_outside_of_the_range_are_found(first: float, gap: float) -> None:
+    checks = agreed(first, gap, answers=doubtful(0.04))
+    assert [each.state for each in checks] == [State.FAILS] * 2
 
 
 def test_one_answer_whose_lateness_is_unknown_leaves_the_wave_as_it_was_read() -> None:

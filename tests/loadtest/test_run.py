@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_servers import Start, fake_server
-from flatwake_loadtest.stream import Json
+from flatwake_loadtest.answer import Json
 
 
 def load(*words: str, out: Path, timeout: float = 200) -> tuple[int, Json, str]:

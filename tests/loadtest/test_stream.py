@@ -11,9 +11,10 @@ from contextlib import ExitStack
 
 import pytest
 from fake_servers import Start
+from flatwake_loadtest.answer import Json
 from flatwake_loadtest.metrics import Scrape
 from flatwake_loadtest.prompts import fixed
-from flatwake_loadtest.stream import Client, Json
+from flatwake_loadtest.stream import Client
 
 Connect = Callable[[str], Client]
 
@@ -77,6 +78,27 @@ def test_a_reader_that_comes_late_knows_by_how_much(start: Start, connect: Conne
     assert answer.stamps[-1] >= 0.1
     assert 0.09 <= answer.late_last <= answer.stamps[-1]
     assert answer.late_first < 0.09
+
+
+def test_a_first_token_that_was_read_with_the_next_ones_is_known_to_be_doubtful(
+    start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, busy = connect(start("--rate", "1000", "--prefill", "0")), threading.Event()
+    asked = client._request
+
+    def late(method: str, path: str, data: bytes | None) -> http.client.HTTPConnection:
+        connection = asked(method, path, data)
+        busy.wait(0.2)
+        return connection
+
+    monkeypatch.setattr(client, "_request", late)
+    answer = client.chat(body(answer=9))
+    assert answer.first is not None
+    assert answer.late_first is not None
+    # The newest of all nine came after 9 ms, the first one at any time after the request.
+    assert answer.first >= 0.2
+    assert answer.late_first < answer.first
+    assert answer.late_first + answer.doubt_first == pytest.approx(answer.first)
 
 
 def test_the_connection_is_kept_between_requests(steady_server: str, connect: Connect) -> None:

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from flatwake_loadtest.stream import Answer, Client, Json
+from flatwake_loadtest.answer import Answer, Json
+from flatwake_loadtest.stream import Client
 
 from testcluster.layout import Cluster
 from testcluster.network import enter
