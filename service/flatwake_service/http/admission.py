@@ -55,19 +55,24 @@ class Admission:
         return Ticket(self)
 
     def left(self) -> None:
-        self._left.append(time.monotonic())
+        now = time.monotonic()
+        self._left.append(now)
+        self._forget(now)
 
     def retry_after(self) -> int:
         """Whole seconds, 1 to 60, until the present queue has been worked off at the recent rate
         at which requests left.
         """
         now = time.monotonic()
-        while self._left and now - self._left[0] > RATE_WINDOW:
-            self._left.popleft()
+        self._forget(now)
         if len(self._left) < 2:
             return UNKNOWN_RETRY
         rate = len(self._left) / max(now - self._left[0], 1e-3)
         return min(LONGEST_RETRY, max(1, math.ceil(self.waiting / rate)))
+
+    def _forget(self, now: float) -> None:
+        while self._left and now - self._left[0] > RATE_WINDOW:
+            self._left.popleft()
 
 
 class Ticket:

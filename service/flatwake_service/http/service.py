@@ -189,10 +189,12 @@ class Service:
         assert engine.started is not None
         # A tokenizer may have tokens that its model has no row for, and the other way round.
         vocabulary = min(language.tokenizer.size, engine.started.vocabulary)
+        # By way of a list: CPython keeps thousands of the tuples that it shortens for a generator.
+        eos_ids = [number for number in language.tokenizer.eos_ids if number < vocabulary]
         return Limits(
             context=engine.started.context,
             vocabulary=vocabulary,
-            eos_ids=tuple(i for i in language.tokenizer.eos_ids if i < vocabulary),
+            eos_ids=tuple(eos_ids),
             max_sequences=self.settings.max_sequences,
             sampling=language.sampling,
         )
