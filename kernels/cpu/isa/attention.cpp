@@ -18,7 +18,7 @@ constexpr int VECTORS = W == 16 ? 4 : 2;
 // at a time, between others' sums: a whole block at once waits for the memory.
 template <class KvT>
 inline void fetch(const KvT* next, int64_t count) {
-  for (int64_t i = 0; i < count; i += 64 / int64_t(sizeof(KvT))) __builtin_prefetch(next + i);
+  for (int64_t i = 0; i < count; i += 64 / int64_t(sizeof(KvT))) __builtin_prefetch(next + i, 0, 2);
 }
 
 // products[g][p] = q[g] · keys[p] by lanes, whose sums are the scores. V vectors of a head, or, if
