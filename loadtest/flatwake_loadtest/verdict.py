@@ -184,7 +184,7 @@ def _upper(judged: Slope, bound: Bound, unit: str) -> str:
 def quantity(value: float, unit: str) -> str:
     """A value in words; kB and MB are 1,000 and 1,000,000 bytes."""
     if unit != "bytes":
-        return f"{value:,.3g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if abs(value) >= 1e6:
         return f"{value / 1e6:,.2f} MB"
     return f"{value / 1e3:,.1f} kB"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flatwake_loadtest.series import Floats, Series
 from flatwake_loadtest.trend import fit
-from flatwake_loadtest.verdict import Bound, Flatness, Verdict, growing, judge, worst
+from flatwake_loadtest.verdict import Bound, Flatness, Verdict, growing, judge, quantity, worst
 from synthetic import noise, resident
 
 SEEDS = range(100)
@@ -225,3 +225,16 @@ def test_the_process_that_grows_is_named() -> None:
     assert worst(found) is Flatness.NOT_FLAT
     assert worst(found[:1]) is Flatness.FLAT
     assert worst([]) is Flatness.NOT_SHOWN
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (3380.4, "count", "3,380"),
+        (0.2651, "count", "0.265"),
+        (306e3, "bytes", "306.0 kB"),
+        (-2e6, "bytes", "-2.00 MB"),
+    ],
+)
+def test_quantities_are_written_out(value: float, unit: str, words: str) -> None:
+    assert quantity(value, unit) == words
