@@ -55,6 +55,22 @@ WAITING: dict[str, tuple[Reason, str]] = {
     "CreateContainerError": (Reason.CONTAINER_CONFIG, "correct spec.template"),
     "RunContainerError": (Reason.CONTAINER_CONFIG, "correct spec.template"),
 }
+FIELDS: dict[Reason, str] = {
+    Reason.SOURCE_INVALID: "spec.model.source",
+    Reason.SOURCE_NOT_FOUND: "spec.model.source",
+    Reason.SOURCE_DENIED: "spec.model.tokenSecret",
+    Reason.SOURCE_UNREACHABLE: "spec.model.source",
+    Reason.DIGEST_MISMATCH: "spec.model.digest",
+    Reason.CACHE_FULL: "spec.model.cache",
+    Reason.NO_PROGRESS: "spec.startupTimeout",
+    Reason.MODEL_MISSING: "spec.model.source",
+    Reason.MODEL_UNREADABLE: "spec.model.source",
+    Reason.MODEL_UNSUPPORTED: "spec.model.source",
+    Reason.CHAT_TEMPLATE_INVALID: "spec.model.chatTemplate",
+    Reason.OUT_OF_MEMORY: "spec.engine and spec.template.resources",
+    Reason.DEVICE_HUNG: "spec.limits.stepTimeout",
+}
+"""Where a manifest has what a pod's message is about: the pod itself knows of options alone."""
 FAILED_MEMORY = timedelta(minutes=10)
 
 
@@ -179,7 +195,7 @@ def ended_fault(pod: str, container: Object, ended: Any) -> Fault | None:
         return None
     own = Termination.read(ended.get("message"))
     times = container.get("restartCount", 0)
-    again = f" ({times} restarts)" if times else ""
+    again = f" ({times} {'restart' if times == 1 else 'restarts'})" if times else ""
     # First, since the kernel takes the largest process: the server then only saw its engine end.
     if ended.get("reason") == "OOMKilled":
         return Fault(
@@ -189,7 +205,8 @@ def ended_fault(pod: str, container: Object, ended: Any) -> Fault | None:
             "engine.contextLength",
         )
     if own is not None and own.reason is not None:
-        return Fault(own.reason, f"pod {pod}: {own.message}{again}")
+        field = f"; see {FIELDS[own.reason]}" if own.reason in FIELDS else ""
+        return Fault(own.reason, f"pod {pod}: {own.message}{again}{field}")
     lines = (ended.get("message") or "").strip().splitlines()
     said = f": {lines[-1][:300]}" if lines else ""
     log = f"kubectl logs {pod} -c {container['name']} -p"

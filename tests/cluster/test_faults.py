@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from testcluster import volumes
-from testcluster.hub import DIGEST, Hub
+from testcluster.hub import DIGEST, FILE, Hub
 from testcluster.kube import Kube, KubectlError, Object
 from testcluster.servers import Server, example
 from testcluster.volumes import Volume
 
 STOPPED_S = "5s"
+GATED, TOKEN = "gated.gguf", "open-sesame"
 Make = Callable[..., Server]
 
 
@@ -44,7 +45,14 @@ def volume(kube: Kube, module_namespace: str) -> Iterator[Volume]:
 
 
 @pytest.fixture(scope="module")
-def broken(make: Make, volume: Volume) -> dict[str, Server]:
+def gated(hub: Hub) -> Object:
+    """A model whose source asks for a token, and where that will be."""
+    hub.files[GATED], hub.tokens[GATED] = hub.files[FILE], TOKEN
+    return {"source": hub.url(GATED), "tokenSecret": {"name": "hub", "key": "token"}}
+
+
+@pytest.fixture(scope="module")
+def broken(make: Make, volume: Volume, gated: Object) -> dict[str, Server]:
     """Servers with a fault each. They are made at once, as each takes a while to fail."""
     environment = [
         {"name": "SETTING", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "setting"}}}
@@ -57,6 +65,7 @@ def broken(make: Make, volume: Volume) -> dict[str, Server]:
             make("secret", template={"env": environment}),
             make("crash", template={"env": [{"name": "PYTHONHOME", "value": "/nowhere"}]}),
             make("memory", template={"resources": {"limits": {"memory": "100Mi"}}}),
+            make("gated", model=gated),
         )
     }
 
@@ -91,10 +100,24 @@ def test_a_missing_secret_is_named(broken: dict[str, Server]) -> None:
     server = broken["secret"]
     found = server.wait_for("ModelReady", "False", "ContainerConfig", timeout_s=120)
     assert 'secret "absent" not found' in found["message"]
-    data = {"setting": base64.b64encode(b"1").decode()}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "absent"}, "data": data}
-    server.kube.apply(secret, namespace=server.namespace)
+    server.kube.apply(secret("absent", "setting", "1"), namespace=server.namespace)
     recovers(server)
+
+
+def test_a_missing_token_is_named_and_one_that_comes_is_used(broken: dict[str, Server]) -> None:
+    server = broken["gated"]
+    found = server.wait_for("ModelReady", "False", "SourceDenied", timeout_s=120)
+    assert "spec.model.tokenSecret" in found["message"]
+    before = {pod["metadata"]["uid"] for pod in server.pods()}
+    server.kube.apply(secret("hub", "token", TOKEN), namespace=server.namespace)
+    server.wait_for("Ready", timeout_s=240)
+    assert {pod["metadata"]["uid"] for pod in server.pods()} == before
+    recovers(server)
+
+
+def secret(name: str, key: str, value: str) -> Object:
+    data = {key: base64.b64encode(value.encode()).decode()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
 
 
 def test_a_crash_loop_is_named(broken: dict[str, Server]) -> None:

@@ -328,7 +328,7 @@ def status(**fields: Any) -> dict[str, Any]:
 
 
 def container(**state: Any) -> dict[str, Any]:
-    return {"name": "serve", "restartCount": 3, "ready": False, **state}
+    return {"name": "serve", "restartCount": 3, "ready": False} | state
 
 
 def ended(**fields: Any) -> dict[str, Any]:
@@ -340,7 +340,13 @@ POD_FAULTS: list[Any] = [
     pytest.param(
         [container(state=BACK_OFF, lastState=ended(
             message='{"reason": "DigestMismatch", "message": "found x, wanted y"}'))],
-        Reason.DIGEST_MISMATCH, "found x, wanted y (3 restarts)", id="its own words",
+        Reason.DIGEST_MISMATCH, "found x, wanted y (3 restarts); see spec.model.digest",
+        id="its own words, and where the manifest has what they are about",
+    ),
+    pytest.param(
+        [container(restartCount=1, state=BACK_OFF, lastState=ended(
+            message='{"reason": "EngineFailed", "message": "the engine ended"}'))],
+        Reason.ENGINE_FAILED, "pod a: the engine ended (1 restart)", id="its own words alone",
     ),
     pytest.param(
         [container(state=BACK_OFF, lastState=ended(message="Traceback\nKeyError: 1"))],

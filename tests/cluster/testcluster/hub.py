@@ -61,10 +61,14 @@ def _download(target: Path) -> None:
 
 @dataclass
 class Hub:
-    """A running hub: what it serves, and what was asked of it."""
+    """A running hub: what it serves, to whom, and what was asked of it.
+
+    tokens: by a file's name, what a client has to know to get it.
+    """
 
     files: dict[str, Path]
     address: str
+    tokens: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
 
     def url(self, name: str) -> str:
@@ -104,9 +108,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, body: bool) -> None:
         wanted = self.headers.get("Range", "")
         self.served.requests.append(f"{self.command} {self.path} {wanted}".strip())
-        path = self.served.files.get(self.path.lstrip("/"))
+        name = self.path.lstrip("/")
+        path = self.served.files.get(name)
         if path is None:
             self.send_error(404)
+            return
+        token = self.served.tokens.get(name)
+        if token is not None and self.headers.get("Authorization") != f"Bearer {token}":
+            self.send_error(401)
             return
         size = path.stat().st_size
         found = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted)
