@@ -112,6 +112,9 @@ ENTRYPOINT ["flatwake"]
 FROM runtime AS operator
 LABEL org.opencontainers.image.title="flatwake-operator" \
       org.opencontainers.image.description="Reconciles InferenceServers"
+# glibc raises this by itself as soon as a large list is freed. The next lists then lie on the heap
+# among small objects that stay, and every minute leaves holes behind.
+ENV MALLOC_MMAP_THRESHOLD_=131072
 COPY --from=operator-dependencies /opt/flatwake /opt/flatwake
 COPY --from=packages /packages /opt/flatwake
 ARG REVISION=unknown
