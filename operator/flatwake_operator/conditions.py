@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from flatwake_service.manifest import Backend, Phase, Reason, Strategy
+from flatwake_service.manifest import Backend, Phase, Reason, ServerStatus, Strategy
 
 from flatwake_operator.devices import Devices
 from flatwake_operator.pods import Fault, Pod
@@ -244,7 +244,7 @@ def _model(facts: Facts) -> Condition:
         told_there = on_device and pod.fault and pod.fault.reason in DEVICE_REASONS
         if pod.fault and not told_there and not pod.ready:
             status = "Unknown" if pod.fault.reason is Reason.UNSCHEDULABLE else "False"
-            return condition(status, pod.fault.reason, pod.fault.message)
+            return condition(status, pod.fault.reason, pod.fault.message + _since(pod))
     if not living:
         if facts.desired == 0:
             return condition("Unknown", Reason.SCALED_TO_ZERO, _why_none(facts))
@@ -263,12 +263,21 @@ def _model(facts: Facts) -> Condition:
         reason = pod.report.reason or Reason.STARTING
         text = pod.report.message or f"pod {pod.name} isn't ready"
         return condition("False", reason, text + CURES.get(reason, ""))
-    share = percent(tuple(behind))
+    reason, share = PHASE_REASONS[pod.report.phase], percent(tuple(behind))
+    return condition("False", reason, f"pod {pod.name} is {_progress(pod.report, share)}")
+
+
+def _progress(report: ServerStatus, share: int | None) -> str:
     so_far = f" {share} %" if share is not None else ""
-    total = pod.report.model.bytes_total
-    of = f" of {total / 1e9:.1f} GB" if total else ""
-    reason = PHASE_REASONS[pod.report.phase]
-    return condition("False", reason, f"pod {pod.name} is {pod.report.phase}{so_far}{of}")
+    total = report.model.bytes_total
+    return f"{report.phase}{so_far}" + (f" of {total / 1e9:.1f} GB" if total else "")
+
+
+def _since(pod: Pod) -> str:
+    """What a pod that failed does meanwhile: a long download may follow a short fault."""
+    if pod.report is None or pod.report.phase not in PHASE_REASONS:
+        return ""
+    return f"; it runs again and is {_progress(pod.report, _share(pod))}"
 
 
 def _loaded(pod: Pod, plain: Condition) -> Condition:

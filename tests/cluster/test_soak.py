@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,9 +21,10 @@ from testcluster import binaries, growth, layout, rollout
 from testcluster.churn import Churn
 from testcluster.growth import Samples
 from testcluster.hub import Hub
-from testcluster.kube import Kube
+from testcluster.kube import Kube, KubectlError
 from testcluster.layout import Cluster
 from testcluster.operators import Operators
+from testcluster.shell import say
 
 FIGURES = layout.REPOSITORY / "docs/benchmarks/cluster.json"
 SERVERS = 100
@@ -34,7 +36,7 @@ WINDOW_S = 120
 SAMPLE_S = 10.0
 SEED = 20261130
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,16 @@ def operators(kube: Kube, release: str) -> Operators:
 def churn(kube: Kube, operators: Operators, module_namespace: str) -> Churn:
     names = [f"server-{number:03}" for number in range(SERVERS)]
     return Churn(kube, module_namespace, names, SEED)
+
+
+def sampled(operators: Operators, leader: str, now: float, changes: int) -> Samples:
+    """What the leader holds; nothing where kubectl has run out of time on a busy machine."""
+    try:
+        held = operators.metrics(leader)["process_resident_memory_bytes"]
+    except (KubectlError, subprocess.TimeoutExpired) as error:
+        say(f"not sampled: {error}")
+        return []
+    return [(now, changes, held)]
 
 
 def test_a_hundred_servers_converge(
@@ -105,8 +117,7 @@ def test_memory_is_flat_over_half_an_hour_of_changes(
     while (now := time.monotonic() - began) < CHURN_S:
         churn.step()
         if not samples or now - samples[-1][0] >= SAMPLE_S:
-            held = operators.metrics(leader)["process_resident_memory_bytes"]
-            samples.append((now, churn.done.total(), held))
+            samples += sampled(operators, leader, now, churn.done.total())
         # The pace of a busy cluster: nothing is waited for.
         time.sleep(max(0.0, PACE_S - (time.monotonic() - began - now)))
     window = min(WINDOW_S, CHURN_S / 4)

@@ -288,6 +288,18 @@ def test_what_still_answers_is_said_while_new_pods_fail() -> None:
     assert message(pod(current=False)).endswith("earlier template that still answer: 1")
 
 
+def test_a_download_that_goes_on_after_a_fault_says_how_far_it_is() -> None:
+    fault = Fault(Reason.SOURCE_UNREACHABLE, "pod a: HTTP 503 (1 restart)")
+    fetching = starting(Phase.FETCHING, bytes_done=4 * 10**9, bytes_total=8 * 10**9)
+    facts = replace(SERVING, deployment=deployment(0), pods=(replace(fetching, fault=fault),))
+    found = {c.type: c for c in conditions.decide(facts)}
+    for kind in ("ModelReady", "Ready"):
+        assert found[kind].reason is Reason.SOURCE_UNREACHABLE
+        assert found[kind].message == (
+            "pod a: HTTP 503 (1 restart); it runs again and is fetching 50 % of 8.0 GB"
+        )
+
+
 def test_a_server_that_starts_after_its_fetch_is_no_step_back() -> None:
     between = replace(SERVING, pods=(pod(ready=False, report=None, fetched=True),))
     assert said(between)["ModelReady"] == ("False", "Loading")

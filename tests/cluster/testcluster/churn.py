@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from testcluster.kube import Kube, KubectlError, Object
 from testcluster.shell import say
@@ -20,7 +21,7 @@ SETTLED = 30
 """Changes after which a Deployment that was lost is there again."""
 
 
-def server(name: str) -> Object:
+def server(name: str, **spec: Any) -> Object:
     """One that is wanted and has no pods: all of the operator's work and none of the node's."""
     return {
         "apiVersion": "flatwake.dev/v1alpha1",
@@ -30,6 +31,7 @@ def server(name: str) -> Object:
             "model": {"source": "file:///models/none.gguf"},
             "accelerator": {"backend": "Cpu"},
             "replicas": 0,
+            **spec,
         },
     }
 
@@ -60,9 +62,10 @@ class Churn:
             "access": {"from": [{"podSelector": {}}]},
             "autoscaling": {"maxReplicas": 3},
         }
-        for more in (full, dict.fromkeys(full)):
-            for name in self.names:
-                self._patch("infs", name, {"spec": more})
+        plain: dict[str, Any] = {}
+        for spec in (full, plain):
+            everybody = [server(name, **spec) for name in self.names]
+            self.kube.apply(*everybody, namespace=self.namespace)
             self.converge(timeout_s=300)
 
     def converge(self, timeout_s: float) -> float:

@@ -101,8 +101,10 @@ class Kube:
                 if (found := check()) is not None and found is not False:
                     return found
                 last = found
-            except KubectlError as error:
-                last = error  # not there yet, or the API server is just being restarted
+            except (KubectlError, subprocess.TimeoutExpired) as error:
+                # Not there yet, or the API server is just being restarted, or the machine is so
+                # busy that one look takes longer than it may: how long to wait is timeout_s alone.
+                last = error
             time.sleep(0.3)
         text = "\n".join(self.explain(namespace) for namespace in namespaces)
         raise AssertionError(f"not within {timeout_s:.0f} s: {what} (last: {last})\n{text}")
