@@ -35,6 +35,13 @@ PHASE_REASONS = {
     Phase.WARMING: Reason.WARMING,
     Phase.DRAINING: Reason.DRAINING,
 }
+PHASE_WORDS = {
+    Phase.PREFLIGHT: "looking at its device",
+    Phase.FETCHING: "fetching",
+    Phase.LOADING: "loading",
+    Phase.WARMING: "warming up",
+    Phase.DRAINING: "draining",
+}
 CURES = {
     Reason.KEYS_MISSING: ": create the Secret that spec.access.apiKeysSecret names, or correct it; "
     "it takes effect within two minutes and rolls nothing",
@@ -268,9 +275,11 @@ def _model(facts: Facts) -> Condition:
 
 
 def _progress(report: ServerStatus, share: int | None) -> str:
+    assert report.phase is not None
     so_far = f" {share} %" if share is not None else ""
     total = report.model.bytes_total
-    return f"{report.phase}{so_far}" + (f" of {total / 1e9:.1f} GB" if total else "")
+    of = f" of {total / 1e9:.1f} GB" if total else ""
+    return f"{PHASE_WORDS[report.phase]}{so_far}{of}"
 
 
 def _since(pod: Pod) -> str:

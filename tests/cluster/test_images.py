@@ -119,7 +119,8 @@ def test_a_push_ends_with_the_line_to_install_with(
     assert done.returncode == 0, done.stderr
     name = images["operator"].replace("localhost", f"{serving.address}/team")
     assert done.stdout.endswith(
-        f"helm upgrade --install flatwake charts/flatwake \\\n  --set images.operator={name}\n"
+        "helm upgrade --install flatwake charts/flatwake \\\n"
+        f"  -n flatwake-system --create-namespace --wait \\\n  --set images.operator={name}\n"
     )
     (manifest,) = serving.manifests.values()
     layers = [layer["digest"] for layer in json.loads(manifest)["layers"]]

@@ -288,6 +288,22 @@ def test_what_still_answers_is_said_while_new_pods_fail() -> None:
     assert message(pod(current=False)).endswith("earlier template that still answer: 1")
 
 
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        (Phase.PREFLIGHT, "pod a is looking at its device"),
+        (Phase.FETCHING, "pod a is fetching"),
+        (Phase.LOADING, "pod a is loading"),
+        (Phase.WARMING, "pod a is warming up"),
+        (Phase.DRAINING, "pod a is draining"),
+    ],
+)
+def test_what_a_pod_does_is_said_in_words(phase: Phase, words: str) -> None:
+    facts = replace(SERVING, deployment=deployment(0), pods=(starting(phase),))
+    (found,) = (c for c in conditions.decide(facts) if c.type == "ModelReady")
+    assert found.message == words
+
+
 def test_a_download_that_goes_on_after_a_fault_says_how_far_it_is() -> None:
     fault = Fault(Reason.SOURCE_UNREACHABLE, "pod a: HTTP 503 (1 restart)")
     fetching = starting(Phase.FETCHING, bytes_done=4 * 10**9, bytes_total=8 * 10**9)

@@ -21,6 +21,8 @@ from flatwake_operator import crd, kinds, labels, startup
 from lab import Lab
 
 PROGRAM = "from flatwake_operator.cli import operator; operator()"
+START_SECONDS = 240
+"""For a process to import its packages, on however busy a machine."""
 
 
 def free_port() -> int:
@@ -120,11 +122,11 @@ def test_one_leads_another_takes_over_and_then_all_is_quiet(
     lab: Lab, start: Callable[..., Process]
 ) -> None:
     one = start("one")
-    until("one leads", one.leads)
+    until("one leads", one.leads, START_SECONDS)
     two = start("two")
     lab.create()
     until("the Deployment is there", lambda: args(lab))
-    until("two is ready and waits", lambda: two.ask("readyz"))
+    until("two is ready and waits", lambda: two.ask("readyz"), START_SECONDS)
     assert not two.leads()
     one.end(signal.SIGKILL)
     lab.edit(limits={"queue": 7})
@@ -150,7 +152,7 @@ def test_one_leads_another_takes_over_and_then_all_is_quiet(
 
 def test_watches_bring_changes_of_children_at_once(lab: Lab, start: Callable[..., Process]) -> None:
     one = start("one")
-    until("one leads", one.leads)
+    until("one leads", one.leads, START_SECONDS)
     lab.create()
     until("the Service is there", lambda: lab.get(kinds.SERVICE))
     until("the status is there", lambda: lab.want(kinds.SERVER).get("status"))
@@ -164,7 +166,7 @@ def test_watches_bring_changes_of_children_at_once(lab: Lab, start: Callable[...
 def test_many_changes_at_once_are_seen_at_once(lab: Lab, start: Callable[..., Process]) -> None:
     """More of them than a watch should make wait for one another; no resync comes to help."""
     one = start("one", "--resync=10m")
-    until("one leads", one.leads)
+    until("one leads", one.leads, START_SECONDS)
     for number in range(100):
         lab.create(f"chat{number}", replicas=0)
     until("all are seen", lambda: one.metric(r"flatwake_operator_servers ") == 100, 5)
@@ -176,7 +178,7 @@ def test_it_outlives_what_an_api_server_can_do(
     """429 storms, 410 in a watch, silent watches, a restart, refused statuses: each time it
     converges again."""
     one = start("one", "--resync=3s", url=proxy.url)
-    until("one leads", one.leads)
+    until("one leads", one.leads, START_SECONDS)
     lab.create()
     until("the Deployment is there", lambda: args(lab))
     faults = [fault for fault in Fault if fault is not Fault.NONE]
@@ -199,7 +201,7 @@ def test_it_outlives_what_an_api_server_can_do(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_after_any_of_its_writes_another_process_converges(
     lab: Lab, start: Callable[..., Process], proxy: Proxy
 ) -> None:
@@ -207,7 +209,7 @@ def test_killed_after_any_of_its_writes_another_process_converges(
     for point in itertools.count(1):
         name = f"chat{point}"
         process = start(f"number{point}", "--no-elect", url=proxy.url)
-        until("it is ready", lambda process=process: process.ask("readyz"))
+        until("it is ready", lambda process=process: process.ask("readyz"), START_SECONDS)
         first = proxy.written
 
         def kill(number: int, process: Process = process, last: int = first + point) -> None:

@@ -246,14 +246,27 @@ def _images(options: argparse.Namespace) -> None:
         print(f"{image.reference()} {path}")
     if options.push:
         _push(chosen, options.push.rstrip("/"))
+    else:
+        print("where nodes have taken these archives in (ctr -n k8s.io images import, say):")
+        print(_helm_line({image.name: image.reference() for image in chosen}))
 
 
 def _push(chosen: list[Image], registry: str) -> None:
-    line = ["helm upgrade --install flatwake charts/flatwake"]
+    references = {}
     for image in chosen:
         name = image.reference().replace("localhost", registry, 1)
         say(f"pushing {name}")
         ensure_stored(image)
         run(*buildah("push", image.reference(), f"docker://{name}"))
-        line.append(f"--set images.{image.name}={name}")
-    print(" \\\n  ".join(line))
+        references[image.name] = name
+    print(_helm_line(references))
+
+
+def _helm_line(references: dict[str, str]) -> str:
+    """What installs the chart with these images, by their names in its values."""
+    words = [
+        "helm upgrade --install flatwake charts/flatwake",
+        "-n flatwake-system --create-namespace --wait",
+    ]
+    words += [f"--set images.{name}={reference}" for name, reference in references.items()]
+    return " \\\n  ".join(words)
