@@ -176,7 +176,7 @@ struct Weighed {
 // has a thread's inputs and taps. `values` are the product's, as the convolution would read them.
 template <typename T, typename Values, typename Before>
 struct Convolved {
-  static constexpr int TAPS = FW_CONV_TAPS_JOINED, KEPT = 2 * TAPS - 1;
+  static constexpr int TAPS = FW_CONV_TAPS_FEW, KEPT = 2 * TAPS - 1;
   using Of = Channel<T, fw_conv_step_params, TAPS>;
   const fw_conv_step_params& p;
   Values& values;
@@ -221,7 +221,7 @@ struct Convolved {
 template <int W, int ROWS, typename T>
 DEVICE void linear_conv(const FwProjectionParams& p) {
   FW_LDS(float, values, ROWS * MATRIX_ROWS);
-  FW_LDS(float, before, FW_LINEAR_BLOCK * (2 * FW_CONV_TAPS_JOINED - 1));
+  FW_LDS(float, before, FW_LINEAR_BLOCK * (2 * FW_CONV_TAPS_FEW - 1));
   Convolved<T, decltype(values), decltype(before)> after{p.conv, values, before};
   linear_matrix<W, ROWS, T, false, true>(p.linear, after);
   after.finish();

@@ -92,7 +92,7 @@ struct FwReadParams {
 #define FW_GDN_FACTS 24 /* what a group's rows do to the state and to one another */
 #define FW_CONV_RUN 16  /* rows of a chunk that a thread of conv_chunk takes */
 #define FW_CONV_TAPS 8  /* the most taps */
-#define FW_CONV_TAPS_JOINED 4 /* of a convolution that a product does as well */
+#define FW_CONV_TAPS_FEW 4 /* of models at hand: leaner code, and what a product does as well */
 #define FW_PANEL_BITS 4 /* of a panel's rows, where matrix units take them */
 #define FW_PANEL_COLUMNS 32 /* a matrix unit's step */
 #define FW_LINEAR_BLOCK 256

@@ -18,14 +18,14 @@ DEVICE void conv_step(const fw_conv_step_params& p) {
   channel.step([&](int row) { return channel.input(row); });
 }
 
-// A thread takes CONV_RUN rows of a channel.
-template <typename T>
+// A thread takes CONV_RUN rows of a channel, of TAPS taps at most.
+template <typename T, int TAPS>
 DEVICE void conv_chunk(const fw_conv_chunk_params& p) {
   const int which = block_x() * threads() + thread(), sequence = block_y();
   const Rows rows = rows_of(p, sequence);
   const int first = rows.first + block_z() * CONV_RUN, end = least(first + CONV_RUN, rows.end);
   if (which >= p.channels || first >= end) return;
-  Channel<T, fw_conv_chunk_params> channel(p, rows, which, sequence);
+  Channel<T, fw_conv_chunk_params, TAPS> channel(p, rows, which, sequence);
   channel.load(first);
   for (int row = first; row < end; row++) channel.convolve(row, channel.input(row));
 }
@@ -183,7 +183,8 @@ DEVICE void slot_zero(const fw_slot_zero_params& p) {
     fw::conv_step<T>(p);                                                            \
   }                                                                                 \
   FW_KERNEL(conv_chunk_##suffix, 256, fw_conv_chunk_params) {                       \
-    fw::conv_chunk<T>(p);                                                           \
+    if (p.taps <= FW_CONV_TAPS_FEW) fw::conv_chunk<T, FW_CONV_TAPS_FEW>(p);         \
+    else fw::conv_chunk<T, FW_CONV_TAPS>(p);                                        \
   }                                                                                 \
   FW_KERNEL(conv_keep_##suffix, 256, fw_conv_chunk_params) {                        \
     fw::conv_keep<T>(p);                                                            \

@@ -125,7 +125,7 @@ bool takes_norm_after(const Lowering& to, const fw_linear_params& p) {
 // A block has whole channels and all rows.
 bool takes_conv(const Lowering& to, const fw_linear_params& p, const fw_conv_step_params& conv) {
   return is_step(to, p) && p.output_dtype == FW_BF16 && conv.dtype == FW_BF16 &&
-         conv.taps >= 2 && conv.taps <= FW_CONV_TAPS_JOINED &&
+         conv.taps >= 2 && conv.taps <= FW_CONV_TAPS_FEW &&
          conv.history == conv.taps - 1 && conv.offset == 0 && conv.channels % 16 == 0 &&
          conv.channels <= p.outputs && conv.stride == p.outputs;
 }
