@@ -20,7 +20,7 @@ FAULTS = {
     "planted_lds_overrun": r"LDS index 64 outside of shared\[64\]",
     "planted_lds_unwritten": r"LDS shared\[7\] is read before it was written",
     "planted_lds_too_much": r"more brings the block to 65792 bytes of LDS, more than 65536",
-    "planted_alias_race": r"a race in LDS: (shared|words)\[\d+\] is (written, but read|read, but written) by",
+    "planted_alias_race": r"a race in LDS: \w+\[\d+\] is (written, but read|read, but written) by",
     "planted_alias_too_large": "LDS array shared is larger than words, whose memory it takes",
     "planted_early_exit": "a barrier that 1 of 64 threads never reach",
     "planted_unaligned": "no multiple of 16",
