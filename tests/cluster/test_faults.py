@@ -108,10 +108,10 @@ def test_a_missing_token_is_named_and_one_that_comes_is_used(broken: dict[str, S
     server = broken["gated"]
     found = server.wait_for("ModelReady", "False", "SourceDenied", timeout_s=120)
     assert "spec.model.tokenSecret" in found["message"]
-    before = {pod["metadata"]["uid"] for pod in server.pods()}
+    before = {pod["metadata"]["uid"]: pod["status"] for pod in server.pods()}
     server.kube.apply(secret("hub", "token", TOKEN), namespace=server.namespace)
     server.wait_for("Ready", timeout_s=240)
-    assert {pod["metadata"]["uid"] for pod in server.pods()} == before
+    assert server.ready_pods() <= before.keys(), f"a pod was made for it; before: {before}"
     recovers(server)
 
 
