@@ -40,7 +40,7 @@ DEVICE void follow(const Group& of, const float (&value)[GROUP], const float (&s
   }
 }
 
-constexpr int CHUNK_BLOCK = 128, SHARE = 16, COLUMNS = 4, BATCH = 16;
+constexpr int CHUNK_BLOCK = 4 * FW_GDN_COLUMNS, SHARE = 16, COLUMNS = 4, BATCH = 16;
 static_assert(CHUNK_BLOCK / SHARE * COLUMNS == FW_GDN_COLUMNS, "a block has its columns' lanes");
 constexpr int LEFT = SHARE / COLUMNS;  // lanes that go on with a column together
 static_assert(LEFT == GROUP, "each of them stores a row");
