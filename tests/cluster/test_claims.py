@@ -57,5 +57,5 @@ def test_a_device_that_does_not_fit_is_not_given(
     server = Server(kube, namespace, name)
     found = server.wait_for("AcceleratorReady", "False", "DevicesShort")
     assert "claim" in found["message"]
-    (pod,) = server.pods()
+    pod = server.only_pod()
     assert "nodeName" not in pod["spec"]

@@ -114,7 +114,7 @@ class Kube:
         looks = (
             ["get", "infs", "-o", "wide"],
             ["get", "infs", "-o", "jsonpath={.items[*].status}"],
-            ["get", "deployments,pods,pvc", "-o", "wide"],
+            ["get", "deployments,replicasets,pods,pvc", "-o", "wide"],
             ["get", "events", "--sort-by=.lastTimestamp"],
         )
         parts = [f"--- namespace {namespace}"]

@@ -74,6 +74,19 @@ class Server:
         found = self.kube.list("pods", self.namespace, f"flatwake.dev/server={self.name}")
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    def only_pod(self) -> Object:
+        """Its one pod; where there are more or none, what a person would look at."""
+        found = self.pods()
+        if len(found) != 1:
+            template = "{range .items[*]}{.metadata.name} {.spec.template}{'\\n'}{end}"
+            words = ["get", "replicasets", f"--selector=flatwake.dev/server={self.name}"]
+            sets = self.kube.kubectl("-n", self.namespace, *words, f"-o=jsonpath={template}")
+            looks = [self.kube.explain(place) for place in (self.namespace, "flatwake-system")]
+            raise AssertionError(
+                "\n".join([f"{self.name} has {len(found)} pods, of:", sets, *looks])
+            )
+        return found[0]
+
     def ready_pods(self) -> set[str]:
         """The uids of the pods that answer requests."""
         return {
