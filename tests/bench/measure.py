@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from flatwake_service.cli import sockets
-from flatwake_service.cli.layers import together
+from flatwake_service.bench import sockets
+from flatwake_service.bench.layers import together
 from flatwake_service.text import load_tokenizer
 from flatwake_service.weights import open_checkpoint
 from servers import Server

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatwake_service.cli import sockets
+from flatwake_service.bench import sockets
 
 PATIENCE = 300.0
 CONTEXT = 2304

@@ -22,6 +22,7 @@ ORDER = (
     ("models",),
     ("engine",),
     ("http",),
+    ("bench",),
     ("cli",),
 )
 HTTP_SEES = ("flatwake_service.engine.client", "flatwake_service.engine.messages")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from flatwake_service.cli.layers import RunnerLayer
+    from flatwake_service.bench.layers import RunnerLayer
     from flatwake_service.engine.config import EngineConfig
     from flatwake_service.engine.runner import Runner
     from flatwake_service.text import Tokenizer
@@ -52,7 +52,7 @@ def speed(
     bytes is read by the same threads; a GFLOP/s counts a multiply-add as two, and its share is of
     products on registers alone.
     """
-    from flatwake_service.cli import limits
+    from flatwake_service.bench import limits
 
     config, tokenizer = _prepare(model, backend, activations)
     with _runner(config, tokenizer) as (layer, runner):
@@ -87,8 +87,8 @@ def layers(
     """What the layers above the runner cost, measured in turn: A the runner at a fixed batch, B the
     engine process through its messages with detokenising and JSON, C a server over sockets.
     """
-    from flatwake_service.cli import layering
-    from flatwake_service.cli.cores import ANYWHERE, Cores
+    from flatwake_service.bench import layering
+    from flatwake_service.bench.cores import ANYWHERE, Cores
 
     config, tokenizer = _prepare(model, backend, activations, graphs)
     try:
@@ -191,7 +191,7 @@ def _prepare(
 
 @contextmanager
 def _runner(config: EngineConfig, tokenizer: Tokenizer) -> Iterator[tuple[RunnerLayer, Runner]]:
-    from flatwake_service.cli.layers import RunnerLayer, prompt_ids
+    from flatwake_service.bench.layers import RunnerLayer, prompt_ids
     from flatwake_service.engine.runner import open_runner
 
     runner = open_runner(config, lambda phase, done, total: None)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flatwake_service.bench.cores import Cores
+from flatwake_service.bench.layering import estimate
+from flatwake_service.bench.layers import together
+from flatwake_service.bench.sockets import Stream
 from flatwake_service.cli import main as cli
-from flatwake_service.cli.cores import Cores
-from flatwake_service.cli.layering import estimate
-from flatwake_service.cli.layers import together
-from flatwake_service.cli.sockets import Stream
 from flatwake_service.engine import drive
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.runner import open_runner

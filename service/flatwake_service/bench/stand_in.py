@@ -1,6 +1,6 @@
 """An engine that computes nothing and emits tokens at a set pace: what is above it is measured.
 
-`python -m flatwake_service.cli.stand_in --model … --port …` is a whole server over it; with one
+`python -m flatwake_service.bench.stand_in --model … --port …` is a whole server over it; with one
 argument, a configuration, it is the engine process itself. Everything but the computing is a
 server's own: loop, scheduler, messages, HTTP.
 """
@@ -32,7 +32,7 @@ from flatwake_service.weights import open_checkpoint
 
 RATE = "FLATWAKE_STAND_IN_RATE"
 """The environment's variable: tokens a second of each sequence."""
-COMMAND = (sys.executable, "-m", "flatwake_service.cli.stand_in")
+COMMAND = (sys.executable, "-m", "flatwake_service.bench.stand_in")
 # One token each in practically every vocabulary, so that each gives an event.
 _TEXT = " time year people way day man thing woman life child world school state family"
 

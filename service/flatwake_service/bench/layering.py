@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from flatwake_service.cli import stand_in as paced
-from flatwake_service.cli.cores import Cores
-from flatwake_service.cli.layers import (
+from flatwake_service.bench import stand_in as paced
+from flatwake_service.bench.cores import Cores
+from flatwake_service.bench.layers import (
     EngineLayer,
     Layer,
     PaceLayer,

@@ -23,8 +23,8 @@ from typing import Protocol
 import httpx
 import uvloop
 
-from flatwake_service.cli import sockets
-from flatwake_service.cli.cores import ANYWHERE, Cores
+from flatwake_service.bench import sockets
+from flatwake_service.bench.cores import ANYWHERE, Cores
 from flatwake_service.engine import drive
 from flatwake_service.engine.client import EngineClient
 from flatwake_service.engine.config import EngineConfig

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flatwake_service.cli.layers import RunnerLayer
+from flatwake_service.bench.layers import RunnerLayer
 from flatwake_service.engine.runner import Runner
 from flatwake_service.engine.speed import OpTime, time_by_op
 
