@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+
+from flatwake_service.cli.finding import Finding, show
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 BACKENDS = ("cpu", "hip", "reference", "emulation")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """`ok` None: neither good nor bad. `cure` is what to do when it isn't ok."""
-
-    name: str
-    ok: bool | None
-    text: str
-    cure: str = ""
-
-
 @app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    graphs: Annotated[
+        bool,
+        typer.Option(
+            "--graphs", help="Replay a graph on the device: does its runtime leak, do graphs pay?"
+        ),
+    ] = False,
 ) -> None:
     """Look at this machine: processor, memory, GPUs, kernel libraries, packages.
 
@@ -43,10 +41,12 @@ def doctor(
         "backends": usable,
     }
     findings = examine(facts)
+    if graphs:
+        findings += _graphs(usable["hip"])
     if as_json:
         print(json.dumps({**facts, "findings": [asdict(f) for f in findings]}, indent=2))
     else:
-        _print(findings)
+        show(findings)
     raise typer.Exit(0 if usable["hip"] is None or usable["cpu"] is None else 1)
 
 
@@ -138,14 +138,20 @@ def _extra(extra: str, found: dict[str, str | None]) -> Finding:
     )
 
 
+def _graphs(missing: str | None) -> list[Finding]:
+    """Replays on the HIP device, unless it is missing."""
+    from flatwake_kernels.backend import BackendUnavailable
+
+    from flatwake_service.cli import graphs
+
+    try:
+        if missing is not None:
+            raise BackendUnavailable(missing)
+        return graphs.examine(*graphs.measure("hip"))
+    except BackendUnavailable as error:
+        what, _, cure = str(error).partition(": install")
+        return [Finding("graphs", False, what, f"install{cure}" if cure else "")]
+
+
 def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f} GiB"
-
-
-def _print(findings: list[Finding]) -> None:
-    marks = {True: "ok  ", False: "FAIL", None: "-   "}
-    width = max(len(finding.name) for finding in findings)
-    for finding in findings:
-        print(f"{marks[finding.ok]} {finding.name:{width}}  {finding.text}")
-        if finding.ok is not True and finding.cure:
-            print(f"     {'':{width}}  -> {finding.cure}")

@@ -2,6 +2,7 @@
 // launches are counted and do nothing, unless fake_hip_run_kernels names what runs them.
 //
 // FAKE_HIP_DEVICES (1), FAKE_HIP_ARCHITECTURE (gfx1100), FAKE_HIP_FAIL (name of a call that fails).
+// FAKE_HIP_GRAPH_LEAK: bytes that a replay loses for each node.
 // FAKE_HIP_LOG: a file that gets one line a call of interest.
 #include <cstdint>
 #include <cstdio>
@@ -208,8 +209,11 @@ HIP hipGraphInstantiate(void** executable, void* graph, void*, char*, size_t) {
   return call("hipGraphInstantiate");
 }
 HIP hipGraphLaunch(void* executable, void*) {
-  for (const Launch& launch : *static_cast<std::vector<Launch>*>(executable))
+  const size_t lost = std::atoi(setting("FAKE_HIP_GRAPH_LEAK", "0"));
+  for (const Launch& launch : *static_cast<std::vector<Launch>*>(executable)) {
+    if (lost) std::memset(std::malloc(lost), 1, lost);
     if (const int failed = start(launch)) return failed;
+  }
   return call("hipGraphLaunch");
 }
 HIP hipGraphDestroy(void* graph) {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -36,26 +35,6 @@ pytestmark = pytest.mark.skipif(
     _missing() is not None and "CI" not in os.environ,
     reason="libflatwake_hip is not built: install clang-19, lld-19, llvm-19, then `make build`",
 )
-
-
-@pytest.fixture(scope="session")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("g++") or shutil.which("c++")
-    assert compiler, "install g++"
-    path = tmp_path_factory.mktemp("runtime") / "libamdhip64.so"
-    source = Path(__file__).parent / "fake_hip.cpp"
-    subprocess.run(
-        [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(path)],
-        check=True,
-    )
-    return path
-
-
-@pytest.fixture
-def device_file(tmp_path: Path) -> Path:
-    path = tmp_path / "kfd"
-    path.touch()
-    return path
 
 
 def _python(code: str, **variables: object) -> subprocess.CompletedProcess[str]:
