@@ -15,10 +15,13 @@ namespace {
 using Params = fw_attention_prefill_params;
 
 constexpr int64_t PIECE = 64;  // positions
-constexpr int64_t ROWS = 16;   // of a group
+constexpr int64_t ROWS = 32;   // of a group at most
 // Queries, times vectors, whose sums stay in registers together.
 constexpr int SCORED = W == 16 ? 6 : 4, CHUNKS = 2;
 constexpr int SUMMED = W == 16 ? 6 : 2, VECTORS = 4;
+
+// Fewer where a short chunk's groups would be too few for the threads.
+int64_t rows_together(const Params& p) { return p.rows < 2 * ROWS ? ROWS / 2 : ROWS; }
 
 // A thread's scratch. Queries, outputs and values have rows of `padded` floats, keys and scores
 // of PIECE.
@@ -27,7 +30,7 @@ struct Scratch {
   float *q, *out, *keys, *values, *scores, *top, *weight;
 
   Scratch(const Params& p, char* own)
-      : padded(round_up(p.head_dim, 16)), queries(ROWS * (p.heads / p.kv_heads)) {
+      : padded(round_up(p.head_dim, 16)), queries(rows_together(p) * (p.heads / p.kv_heads)) {
     q = reinterpret_cast<float*>(own);
     out = q + queries * padded;
     keys = out + queries * padded;
@@ -114,14 +117,15 @@ inline void weigh(const Scratch& s, int64_t i, int64_t seen) {
   }
   const float piece = top_score(scores, count);
   const float top = piece > s.top[i] ? piece : s.top[i];
-  const float factor = exponential(set(s.top[i] - top))[0];
-  s.weight[i] = s.weight[i] * factor + exponents(scores, count, top);
-  for (int64_t p = round_up(count, 16); p < PIECE; ++p) scores[p] = 0;
-  s.top[i] = top;
-  if (factor != 1) {
+  if (top != s.top[i]) {
+    const float factor = exponential(set(s.top[i] - top))[0];
+    s.weight[i] *= factor;
+    s.top[i] = top;
     float* out = s.out + i * s.padded;
     for (int64_t d = 0; d < s.padded; d += W) store(out + d, load(out + d) * factor);
   }
+  s.weight[i] += exponents(scores, count, top);
+  for (int64_t p = round_up(count, 16); p < PIECE; ++p) scores[p] = 0;
 }
 
 // out[i] += Σ weights[i][p] · values[p], for N queries and V vectors.
@@ -212,14 +216,14 @@ Needs attention_prefill_needs(const Params& p) { return {0, Scratch(p, nullptr).
 
 void attention_prefill(const Params& p, Worker& w) {
   const Scratch scratch(p, w.own);
-  const int64_t groups = (p.rows + ROWS - 1) / ROWS;
+  const int64_t together = rows_together(p), groups = (p.rows + together - 1) / together;
   with_float(p.dtype, [&](auto kind) {
     with_float(p.kv_dtype, [&](auto kv_kind) {
       for (int64_t begin, end; w.take(0, groups * p.kv_heads, 1, begin, end);) {
         for (int64_t item = begin; item < end; ++item) {
           // The longest rows first, so that the last items are short.
-          int64_t row = (groups - 1 - item / p.kv_heads) * ROWS;
-          for (const int64_t last = least(row + ROWS, p.rows); row < last;) {
+          int64_t row = (groups - 1 - item / p.kv_heads) * together;
+          for (const int64_t last = least(row + together, p.rows); row < last;) {
             const Run run = next_run(p, row, last);
             if (run.count)
               attend<decltype(kind), decltype(kv_kind)>(p, run, item % p.kv_heads, scratch);

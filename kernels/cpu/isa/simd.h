@@ -268,13 +268,19 @@ inline void store_upto(T* to, vf value, int64_t n) {
     store_part(to, value, n);
 }
 
-// exp to about one unit in the last place: 2^n times a polynomial (Cephes' expf). Below -87.3 it
+// exp to about one unit in the last place: 2^n times a polynomial (Cephes' expf). Far below -87.3 it
 // is 0, above 88.7 infinity.
 inline vf exponential(vf x) {
+#if defined(__AVX512F__)
+  // Where either is no number, _mm512_max_ps and _mm512_min_ps give the second.
+  const vf clamped = _mm512_min_ps(set(89.0f), _mm512_max_ps(set(-104.0f), x));
+  const vf n = _mm512_roundscale_ps(clamped * 1.44269504f, _MM_FROUND_TO_NEAREST_INT);
+#else
   const vf low = set(-87.33654f), high = set(88.72283f);
   const vi under = x < low, over = x > high;
   const vf clamped = under ? low : over ? high : x;
   const vf n = to_float(to_int(clamped * 1.44269504f));
+#endif
   vf r = fma(n, set(-0.693359375f), clamped);
   r = fma(n, set(2.12194440e-4f), r);
   vf p = set(1.9875691500e-4f);
@@ -284,11 +290,15 @@ inline vf exponential(vf x) {
   p = fma(p, r, set(1.6666665459e-1f));
   p = fma(p, r, set(5.0000001201e-1f));
   p = fma(p, r * r, r) + 1.0f;
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(p, n);
+#else
   // 2^128 is no float: the largest exponent is applied in two steps.
   const vi whole = to_int(n), half = whole >> 1;
   const vf value = p * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
   const vf bounded = under ? vf{} : over ? set(__builtin_inff()) : value;
   return x == x ? bounded : x;
+#endif
 }
 
 inline vf sigmoid(vf x) {
