@@ -16,6 +16,7 @@ import httpx
 import openai
 import pytest
 from command import Command, comes_to_rest
+from flatwake_service.manifest.defaults import PROPAGATION_SECONDS
 
 MODEL = "smollm2"
 ASKED = "What is a computer?"
@@ -169,7 +170,7 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
     short = {"messages": QUESTION, "max_tokens": 2}
     with serving(smollm2) as server:
         endpoint = server.endpoint()
-        begun, fell = threading.Barrier(9), threading.Event()
+        begun = threading.Barrier(9)
         signalled: list[float] = []
 
         def stream(_: int) -> int:
@@ -184,24 +185,22 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
                 assert json.loads(received[-1])["choices"][0]["finish_reason"] == "length"
                 return len(received)
 
-        def keep_asking() -> int:
-            """How many it was answered after the signal, until it is refused."""
-            answered = 0
+        def keep_asking() -> None:
+            """Ask until it is refused, which is when Kubernetes has taken the pod off its lists."""
             with httpx.Client(base_url=endpoint, timeout=120) as client:
                 while True:
-                    after = fell.is_set()
                     sent = time.monotonic()
                     try:
                         response = client.post("/chat/completions", json=short)
                     except httpx.TransportError:
                         # It took no more, and has ended with its last stream.
-                        assert sent - signalled[0] >= 5.0
-                        return answered
+                        assert sent - signalled[0] >= PROPAGATION_SECONDS
+                        return
                     if response.status_code == 503:
                         assert response.json()["error"]["code"] == "draining"
-                        return answered
+                        assert time.monotonic() - signalled[0] >= PROPAGATION_SECONDS
+                        return
                     assert response.status_code == 200, response.text
-                    answered += after
 
         with ThreadPoolExecutor(9) as pool:
             streams = [pool.submit(stream, number) for number in range(8)]
@@ -209,7 +208,6 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
             begun.wait()
             signalled.append(time.monotonic())
             server.signal(signal.SIGTERM)
-            fell.set()
             assert all(each.result() > 2 for each in streams)
-            assert asking.result() >= 1
+            asking.result()
         assert server.ended() == 0, server.said
