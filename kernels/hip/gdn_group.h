@@ -15,11 +15,6 @@ constexpr int PIECES = FW_GDN_KEYS / 4;  // of four keys
 constexpr int FACTS = FW_GDN_FACTS / 4;  // of four floats
 static_assert(FW_GDN_FACTS == GROUP + 2 * TRIANGLE, "a Group's floats");
 
-DEVICE float element(const Words& piece, int i) { return as_float(word(piece, i)); }
-DEVICE Words floats(float a, float b, float c, float d) {
-  return make_words(as_uint(a), as_uint(b), as_uint(c), as_uint(d));
-}
-
 // Of row i and, in a triangle, row j up to it: what the state before the group has decayed by at row i;
 // what u[j] = value[j] - decay[j] · (state · key[j]) gives to y[i], and by key[i] to the state after all.
 struct Group {

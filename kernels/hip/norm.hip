@@ -1,6 +1,5 @@
 // rms_norm, add_rms_norm: a block a row. gated_rms_norm: a wave a head.
-#include "parameters.h"
-#include "portable.h"
+#include "head_norm.h"
 
 namespace fw {
 
@@ -78,33 +77,23 @@ DEVICE void gated_rms_norm(const fw_gated_rms_norm_params& p) {
   if (head >= p.heads) return;
   const size_t at = ((size_t)row * p.heads + head) * p.width;
   const T* x = in<T>(p.x) + at;
-  const T* gate = in<T>(p.gate) + (size_t)row * p.gate_stride + p.gate_offset + head * p.width;
-  T* y = out<T>(p.y) + at;
-  constexpr int KEPT = 128 / W;  // elements a lane that stay in registers
-  float kept[KEPT], kept_factors[KEPT], kept_gates[KEPT], squares = 0;
+  HeadNorm<W, T> norm(p);
+  float kept[HeadNorm<W, T>::KEPT];
   FW_UNROLL
-  for (int turn = 0; turn < KEPT; turn++) {
-    const int i = least(turn * W + lane<W>(), p.width - 1);
-    kept[turn] = widen(x[i]);
-    kept_factors[turn] = in<float>(p.weight)[i];
-    kept_gates[turn] = widen(gate[i]);
-  }
+  for (int turn = 0; turn < HeadNorm<W, T>::KEPT; turn++)
+    kept[turn] = widen(x[least(turn * W + lane<W>(), p.width - 1)]);
+  norm.load(row, head);
   if (!live) return;
-  FW_UNROLL
-  for (int turn = 0; turn < KEPT; turn++)
-    if (turn * W + lane<W>() < p.width) squares = fma(kept[turn], kept[turn], squares);
-  for (int i = KEPT * W + lane<W>(); i < p.width; i += W) {
+  float squares = norm.squares(kept);
+  for (int i = FW_HEAD_KEPT + lane<W>(); i < p.width; i += W) {
     const float value = widen(x[i]);
     squares = fma(value, value, squares);
   }
-  const float scale = 1.0f / sqrt(wave_sum<W>(squares) / p.width + p.eps);
-  FW_UNROLL
-  for (int turn = 0; turn < KEPT; turn++) {
-    const int i = turn * W + lane<W>();
-    if (i < p.width) y[i] = narrow<T>(kept[turn] * scale * kept_factors[turn] * silu(kept_gates[turn]));
-  }
-  for (int i = KEPT * W + lane<W>(); i < p.width; i += W)
-    y[i] = narrow<T>(widen(x[i]) * scale * in<float>(p.weight)[i] * silu(widen(gate[i])));
+  const float scale = norm.scale(squares);
+  norm.write(row, head, kept, scale);
+  const T* gate = in<T>(p.gate) + (size_t)row * p.gate_stride + p.gate_offset + head * p.width;
+  for (int i = FW_HEAD_KEPT + lane<W>(); i < p.width; i += W)
+    out<T>(p.y)[at + i] = narrow<T>(widen(x[i]) * scale * in<float>(p.weight)[i] * silu(widen(gate[i])));
 }
 
 }  // namespace fw

@@ -70,6 +70,12 @@ struct FwSampleParams {
   int32_t parts, stride;
 };
 
+// gdn_step, and gated_rms_norm of what it gives where `norm.y` isn't 0.
+struct FwGdnStepParams {
+  fw_gdn_step_params op;
+  fw_gated_rms_norm_params norm;
+};
+
 // gdn_chunk's two kernels share the normed rows, in groups of FW_GDN_GROUP: `keys` and `queries`
 // [k_heads, groups, FW_GDN_GROUP, FW_GDN_KEYS], and `facts` [v_heads, groups, FW_GDN_FACTS], all float.
 struct FwGdnChunkParams {
@@ -86,7 +92,10 @@ struct FwReadParams {
 
 #define FW_NORM_PART 16 /* outputs of a block of linear_matrix */
 #define FW_SAMPLE_PART 4096
-#define FW_GDN_COLUMNS 32
+#define FW_HEAD_KEPT 128 /* elements of a head that a wave keeps for its gated norm */
+#define FW_GDN_VALUES 128 /* columns of a block of gdn_step */
+#define FW_GDN_HOLDERS 256 /* threads that hold them; there is one wave more */
+#define FW_GDN_COLUMNS 32 /* of a block of gdn_chunk */
 #define FW_GDN_KEYS 128 /* the largest key_dim */
 #define FW_GDN_GROUP 4  /* rows that meet a state together */
 #define FW_GDN_FACTS 24 /* what a group's rows do to the state and to one another */

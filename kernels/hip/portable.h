@@ -86,6 +86,12 @@ DEVICE float rounded(int dtype, float value) {
   return dtype == FW_F16 ? widen(narrow<f16>(value)) : widen(narrow<bf16>(value));
 }
 
+// Four floats as 16 bytes.
+DEVICE float element(const Words& piece, int i) { return as_float(word(piece, i)); }
+DEVICE Words floats(float a, float b, float c, float d) {
+  return make_words(as_uint(a), as_uint(b), as_uint(c), as_uint(d));
+}
+
 // Eight consecutive elements, as they lie: 16 bytes of a 16-bit type, 32 of float.
 template <typename T>
 struct Eight {

@@ -45,7 +45,12 @@ DEVICE Words stream_words(const void* from) {
   return words;
 }
 
-DEVICE void store_words(void* to, const Words& words) { *(Words*)to = words; }
+// Told by name: else the compiler may store the four apart, as it did in gdn_step.
+DEVICE void store_words(void* to, const Words& words) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(words.x), "r"(words.y),
+               "r"(words.z), "r"(words.w)
+               : "memory");
+}
 
 // 16 bytes to LDS, there once the group that they belong to was waited for.
 DEVICE void copy_async(Words* to, const void* from) {

@@ -1,6 +1,6 @@
 // Calls that one launch does together.
 //
-// A result in between is then not written. So a group is lowered together only where the plan itself
+// Where a result in between is then not written, a group is lowered together only if the plan itself
 // shows that nobody else reads it: the next call that names its memory overwrites it in the same way.
 // What a plan leaves in its buffers is the same either way.
 #include "runtime/lowering.h"
@@ -119,10 +119,32 @@ int lower_gated(Lowering& to, const fw_call* calls, int left) {
   return 2;
 }
 
+// Heads are normed while others are still made: of nothing that is normed anything else is read.
+int lower_normed(Lowering& to, const fw_call* calls, int left) {
+  const auto* step = call_at<fw_gdn_step_params>(calls, left, 0, FW_OP_GDN_STEP);
+  const auto* norm = call_at<fw_gated_rms_norm_params>(calls, left, 1, FW_OP_GATED_RMS_NORM);
+  if (!step || !norm || !takes_head_norm(*step) || norm->x != step->y || norm->rows != step->rows ||
+      norm->heads != step->v_heads || norm->width != step->value_dim || norm->dtype != step->dtype)
+    return 0;
+  const auto range = [&](uint64_t first, int width) {
+    return Range{first, bytes_of((int64_t)step->rows * width, step->dtype)};
+  };
+  const int width = norm->heads * norm->width;
+  const Range made = range(step->y, width), normed = range(norm->y, width);
+  const Range gate = range(norm->gate, norm->gate_stride);
+  if (made.meets(gate) || made.meets(normed) || normed.meets(gate) ||
+      normed.meets(range(step->qkv, step->channels)) || normed.meets(range(step->ab, step->ab_stride)))
+    return 0;
+  lower(to, *step, norm);
+  to.done(2);
+  return 2;
+}
+
 }  // namespace
 
 int lower_together(Lowering& to, const fw_call* calls, int left) {
   if (const int done = lower_around_norm(to, calls, left)) return done;
+  if (const int done = lower_normed(to, calls, left)) return done;
   return lower_gated(to, calls, left);
 }
 

@@ -31,10 +31,19 @@ void lower(Lowering& to, const fw_conv_chunk_params& p) {
   lower_conv(to, "conv_chunk", p, blocks(p.rows, FW_CONV_RUN));
   lower_conv(to, "conv_keep", p, 1);
 }
-void lower(Lowering& to, const fw_gdn_step_params& p) {
+void lower(Lowering& to, const fw_gdn_step_params& p) { lower(to, p, nullptr); }
+
+bool takes_head_norm(const fw_gdn_step_params& p) { return p.value_dim <= FW_GDN_VALUES; }
+
+void lower(Lowering& to, const fw_gdn_step_params& p, const fw_gated_rms_norm_params* norm) {
   check_gdn("gdn_step", p);
+  if (p.value_dim < 4 || p.value_dim % 4)
+    refuse("gdn_step", text("value_dim %d is not built: multiples of 4 are", p.value_dim));
+  FwGdnStepParams params{p, {}};
+  if (norm) params.norm = *norm;
   to.launch(text("gdn_step_%s", suffix(p.dtype)),
-            {blocks(p.value_dim, FW_GDN_COLUMNS), p.v_heads, p.sequences}, 256, p);
+            {blocks(p.value_dim, FW_GDN_VALUES), p.v_heads, p.sequences},
+            FW_GDN_HOLDERS + to.device().wave, params);
 }
 
 void lower(Lowering& to, const fw_gdn_chunk_params& p) {

@@ -102,5 +102,8 @@ bool takes_conv(const Lowering& to, const fw_linear_params& p, const fw_conv_ste
 void lower(Lowering& to, const fw_linear_params& p, const Around& around);
 void lower(Lowering& to, const fw_gate_up_silu_params& p, const Around& around);
 void lower(Lowering& to, const fw_attention_combine_params& p, const fw_output_gate_params* gate);
+// A block has whole heads.
+bool takes_head_norm(const fw_gdn_step_params& p);
+void lower(Lowering& to, const fw_gdn_step_params& p, const fw_gated_rms_norm_params* norm);
 
 }  // namespace fw::runtime

@@ -9,7 +9,7 @@ import pytest
 from device_checks import CHECKS
 from flatwake_kernels.backend import Backend, BackendUnavailable, KernelError
 from flatwake_kernels.backends import open_backend
-from fused import combine_then_gate, product_norm_product
+from fused import combine_then_gate, product_norm_product, step_then_norm
 from op_bench import SEED
 
 
@@ -44,6 +44,13 @@ def test_calls_are_joined_unless_something_reads_between_them(wave: str) -> None
     gated = [combine_then_gate(b, apart=a) for b, a in ((joined, False), (joined, True))]
     assert [g.launches for g in gated] == [1, 2]
     assert np.array_equal(gated[0].values["y"], gated[1].values["y"])
+    steps = [
+        step_then_norm(b, [1, 2], apart=a)
+        for b, a in ((joined, False), (each, False), (joined, True))
+    ]
+    assert [s.launches for s in steps] == [1, 2, 3]
+    wide = step_then_norm(joined, [1], value_dim=160, key_dim=8, apart=False)
+    assert wide.launches == 2, "a head's columns are several blocks'"
     joined.close()
     each.close()
 

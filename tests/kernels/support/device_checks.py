@@ -12,7 +12,7 @@ from flatwake_kernels.backend import Backend
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype, widen_bf16
-from fused import Found, combine_then_gate, product_norm_product
+from fused import Found, combine_then_gate, product_norm_product, step_then_norm
 from op_bench import SEED, Bench
 from sampling import Sampler, Slot
 
@@ -192,6 +192,39 @@ def rows_of_a_normed_product_do_not_depend_on_their_company(backend: Backend, _:
                 assert np.array_equal(found[name], everything[name][:rows]), (kind, name, rows)
 
 
+STEPS: tuple[tuple[list[int], dict[str, int]], ...] = (
+    ([1], {}),
+    ([1] * 9, {"k_heads": 2}),
+    ([1, 3, 1, 0, 2], {"k_heads": 2, "head_map": 1}),
+    ([2, 1], {"value_dim": 36, "key_dim": 40}),
+    ([1, 2], {"value_dim": 4, "key_dim": 8}),
+    ([2], {"value_dim": 160, "key_dim": 64}),
+)
+"""Rows of sequences and a delta net's shape; the last has more columns a head than a block."""
+
+
+def a_normed_step_gives_what_step_and_norm_give(backend: Backend, reference: Backend) -> None:
+    for dtype in (BF16, F16, F32):
+        for lengths, shape in STEPS:
+            found, plain, wanted = (
+                step_then_norm(b, lengths, dtype, apart=apart, **shape).values
+                for b, apart in ((backend, False), (backend, True), (reference, True))
+            )
+            for name, values in wanted.items():
+                assert np.array_equal(found[name], plain[name]), (dtype, lengths, shape, name)
+                error = np.abs(found[name] - values).max() / np.abs(values).max()
+                limit = {BF16: 8e-3, F16: 1e-3, F32: 2e-5}[dtype]
+                assert error < limit, (dtype, lengths, shape, name, error)
+
+
+def rows_of_a_normed_step_do_not_depend_on_their_company(backend: Backend, _: Backend) -> None:
+    everything = step_then_norm(backend, [1] * 9, apart=False).values
+    for rows in (1, 2, 8):
+        found = step_then_norm(backend, [1] * rows, apart=False).values
+        for name in ("gated", "y"):
+            assert np.array_equal(found[name], everything[name][:rows]), (name, rows)
+
+
 def device_memory_comes_back(backend: Backend, _: Backend) -> None:
     before = backend.memory().allocated
     for _round in range(3):
@@ -209,6 +242,8 @@ CHECKS: tuple[Callable[[Backend, Backend], None], ...] = (
     attention_does_not_depend_on_how_a_prompt_is_cut,
     calls_by_one_launch_give_what_they_give_apart,
     rows_of_a_normed_product_do_not_depend_on_their_company,
+    a_normed_step_gives_what_step_and_norm_give,
+    rows_of_a_normed_step_do_not_depend_on_their_company,
     a_graph_replays_what_buffers_hold_then,
     choices_are_the_references,
     device_memory_comes_back,

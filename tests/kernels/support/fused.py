@@ -98,6 +98,51 @@ def combine_then_gate(backend: Backend, *, apart: bool) -> Found:
     return _run(backend, bench, calls, {"y": gated}, rows)
 
 
+def step_then_norm(
+    backend: Backend, lengths: list[int], dtype: Dtype = BF16, *, value_dim: int = 128,
+    key_dim: int = 128, k_heads: int = 1, head_map: int = 0, apart: bool,
+) -> Found:  # fmt: skip
+    """gdn_step and its heads' gated norm; `apart` norms a copy of what the step gives.
+
+    `lengths` are the rows of each sequence; row r is the same whatever comes after it.
+    """
+    bench = Bench(backend, SEED)
+    v_heads, count = 2 * k_heads, sum(lengths) + 1
+    width, keys = v_heads * value_dim, 2 * k_heads * key_dim
+    shapes = (
+        (64, keys + width),
+        (64, 5 + width + 2 * v_heads),
+        (SLOTS, v_heads, key_dim, value_dim),
+    )
+    qkv, packed, state = (
+        np.random.default_rng(i).standard_normal(shape, np.float32)
+        for i, shape in enumerate(shapes)
+    )
+    gates = bench.given(packed[:count], dtype)
+    y, gated = (bench.empty(count, v_heads, value_dim, dtype=dtype) for _ in range(2))
+    left = {"gated": gated, "y": y, "state": bench.given(state)}
+    calls: list[Op] = [
+        ops.GdnStep(
+            qkv=bench.given(qkv[:count], dtype), ab=gates,
+            negative_a=bench.given(-np.abs(bench.random.standard_normal(v_heads)) - 0.05),
+            dt_bias=bench.normal(v_heads), state=left["state"], y=y, k_heads=k_heads,
+            a_offset=5 + width, b_offset=5 + width + v_heads, head_map=head_map,
+            **_slots(bench, lengths, count),
+        )
+    ]  # fmt: skip
+    if apart:
+        index, copied = bench.ints(np.arange(count)), bench.empty(count, width, dtype=dtype)
+        calls.append(ops.GatherRows(x=y.view(count, width), y=copied, index=index))
+    calls.append(
+        ops.GatedRmsNorm(
+            x=copied.view(count, v_heads, value_dim) if apart else y, gate=gates, y=gated,
+            weight=bench.normal(value_dim), live=bench.ints([sum(lengths)]), gate_offset=5,
+            eps=1e-5,
+        )
+    )  # fmt: skip
+    return _run(backend, bench, calls, left, sum(lengths))
+
+
 def _slots(bench: Bench, lengths: list[int], rows: int) -> dict[str, Buffer]:
     """Sequence i reads slot i + 1 and writes it, but the second one writes the last slot."""
     arrays = sequence_rows([list(range(1, n + 1)) for n in lengths], rows)
