@@ -133,6 +133,7 @@ inline float fmax(float a, float b) { return std::fmax(a, b); }
 inline float fabs(float a) { return std::fabs(a); }
 inline float exp(float a) { return std::exp(a); }
 inline float fast_exp(float a) { return std::exp(a); }  // no denormal results
+inline float fast_exp2(float a) { return std::exp2(a); }
 inline float log(float a) { return std::log(a); }
 inline float sqrt(float a) { return std::sqrt(a); }
 

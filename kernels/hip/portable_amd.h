@@ -87,6 +87,7 @@ DEVICE float fmax(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE float fabs(float a) { return __builtin_fabsf(a); }
 DEVICE float exp(float a) { return __builtin_expf(a); }
 DEVICE float fast_exp(float a) { return __builtin_amdgcn_exp2f(a * 1.44269504088896341f); }  // no denormal results
+DEVICE float fast_exp2(float a) { return __builtin_amdgcn_exp2f(a); }
 DEVICE float log(float a) { return __builtin_logf(a); }
 DEVICE float sqrt(float a) { return __builtin_sqrtf(a); }
 

@@ -102,6 +102,11 @@ DEVICE float fmax(float a, float b) { return fmaxf(a, b); }
 DEVICE float fabs(float a) { return fabsf(a); }
 DEVICE float exp(float a) { return expf(a); }
 DEVICE float fast_exp(float a) { return __expf(a); }  // no denormal results
+DEVICE float fast_exp2(float a) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(a));
+  return power;
+}
 DEVICE float log(float a) { return logf(a); }
 DEVICE float sqrt(float a) { return sqrtf(a); }
 

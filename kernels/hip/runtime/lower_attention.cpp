@@ -90,8 +90,7 @@ void lower(Lowering& to, const fw_attention_combine_params& p, const fw_output_g
   suffix(p.dtype);
   FwCombineParams combine{p, 0, 0, 0};
   if (gate) combine = {p, gate->gate, gate->gate_stride, gate->gate_offset};
-  if (p.head_dim > 256)
-    refuse("attention_combine", text("heads of %d are not built: up to 256 are", p.head_dim));
+  lanes_of("attention_combine", p.head_dim);
   to.launch("attention_combine", {p.heads, p.rows, 1}, 256, combine);
 }
 

@@ -84,9 +84,11 @@ def attend(
         plan.add(ops.AttentionPrefill(q=q, kv=kv, y=y, scale=scale, **where))
         return
     splits = ops.MAX_SPLITS
+    # A GPU has blocks for many parts, each a chain of waits; a core takes a part at a time.
+    part = {"split_positions": ops.BLOCK_TOKENS} if space.device.wave > 1 else {}
     parts = {
         "partial": space.get("partial", count, heads, splits, head_dim, dtype=Dtype.F32),
         "partial_ml": space.get("partial_ml", count, heads, splits, 2, dtype=Dtype.F32),
     }
-    plan.add(ops.AttentionDecode(q=q, kv=kv, scale=scale, **parts, **where))
-    plan.add(ops.AttentionCombine(y=y, row_length=rows.row_length, **parts))
+    plan.add(ops.AttentionDecode(q=q, kv=kv, scale=scale, **parts, **part, **where))
+    plan.add(ops.AttentionCombine(y=y, row_length=rows.row_length, **parts, **part))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatwake_kernels.backend import Backend
+from flatwake_kernels.backend import Backend, Device
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.dtype import Dtype
 
@@ -13,6 +13,10 @@ class Workspace:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._buffers: dict[str, Buffer] = {}
+
+    @property
+    def device(self) -> Device:
+        return self._backend.device
 
     def get(self, name: str, *shape: int, dtype: Dtype) -> Buffer:
         """A buffer of `shape`, the head of the one that `name` had first."""

@@ -67,15 +67,24 @@ def attention_decode(
     )
 
 
-def attention_combine(b: Bench, dtype: Dtype) -> Op:
-    lengths, splits = np.array([1, 64, 65, 300, 0], np.int32), 4
-    partial_ml = np.abs(b.random.standard_normal((5, 3, splits, 2), np.float32))
+def attention_combine(
+    b: Bench, dtype: Dtype, *, lengths: tuple[int, ...] = (1, 64, 65, 300, 0), head_dim: int = 40,
+    splits: int = 4, split_positions: int = 64,
+) -> Op:  # fmt: skip
+    """Parts that a row doesn't have are NaN."""
+    rows = len(lengths)
+    partial = b.random.standard_normal((rows, 3, splits, head_dim), np.float32)
+    partial_ml = np.abs(b.random.standard_normal((rows, 3, splits, 2), np.float32))
+    for row, length in enumerate(lengths):
+        part = max(split_positions, -(-length // (splits * 16)) * 16)
+        partial[row, :, -(-length // part) :] = np.nan
+        partial_ml[row, :, -(-length // part) :] = np.nan
     return ops.AttentionCombine(
-        partial=b.normal(5, 3, splits, 40),
+        partial=b.given(partial),
         partial_ml=b.given(partial_ml),
-        y=b.empty(5, 3, 40, dtype=dtype),
-        row_length=b.ints(lengths),
-        split_positions=64,
+        y=b.empty(rows, 3, head_dim, dtype=dtype),
+        row_length=b.ints(np.array(lengths, np.int32)),
+        split_positions=split_positions,
     )
 
 
@@ -205,6 +214,19 @@ def attention_cases() -> Iterator[Case]:
     yield Case("attention-decode-many-splits", partial(
         attention_decode, lengths=[[300], [7]], rows=2, splits=32, split_positions=16),
         5e-6)  # fmt: skip
+    edges = [[1], [15, 16, 17], [31], [32, 33], [], [64], [65, 66]]
+    shapes = ((2, 2, 64), (6, 2, 80), (7, 1, 128), (5, 5, 256), (10, 2, 256))
+    for heads, kv_heads, head_dim in shapes:
+        yield Case(f"attention-decode-edges-{heads}-{kv_heads}x{head_dim}", partial(
+            attention_decode, lengths=edges, rows=12, heads=heads, kv_heads=kv_heads,
+            head_dim=head_dim, splits=32, split_positions=32), 5e-6)  # fmt: skip
+    for dtype in (BF16, F16):
+        yield Case(f"attention-decode-edges-{dtype.name}", partial(
+            attention_decode, lengths=edges, rows=12, heads=16, kv_heads=4, head_dim=256,
+            dtype=dtype, kv_dtype=dtype, splits=32, split_positions=32), 5e-6)  # fmt: skip
+    yield Case("attention-combine-many-splits", partial(
+        attention_combine, dtype=F32, lengths=(1, 32, 33, 1024, 1025, 9000, 0), head_dim=256,
+        splits=32, split_positions=32))  # fmt: skip
     for dtype in FLOATS:
         yield Case(f"attention-combine-{dtype.name}", partial(attention_combine, dtype=dtype),
                    rounding(dtype))  # fmt: skip
