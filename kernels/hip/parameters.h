@@ -90,6 +90,7 @@ struct FwReadParams {
   int32_t blocks, reserved;
 };
 
+#define FW_MAX_HEAD_DIM 256
 #define FW_NORM_PART 16 /* outputs of a block of linear_matrix */
 #define FW_SAMPLE_PART 4096
 #define FW_HEAD_KEPT 128 /* elements of a head that a wave keeps for its gated norm */

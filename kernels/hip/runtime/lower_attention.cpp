@@ -50,6 +50,8 @@ void lower(Lowering& to, const fw_qk_norm_rope_write_params& p) {
   if (2 * p.rotary_half > p.head_dim)
     throw Error(FW_INVALID, text("qk_norm_rope_write: %d rotary dims in a head of %d",
                                  2 * p.rotary_half, p.head_dim));
+  if (p.head_dim > FW_MAX_HEAD_DIM)
+    refuse("qk_norm_rope_write", text("heads of %d are not built: up to %d are", p.head_dim, FW_MAX_HEAD_DIM));
   suffix(p.kv_dtype);
   const int waves = 256 / to.device().wave;
   to.launch(std::string("qk_norm_rope_write_") + suffix(p.dtype),

@@ -234,4 +234,10 @@ def attention_cases() -> Iterator[Case]:
                    rounding(dtype))  # fmt: skip
     yield Case("rope-write-pairs", partial(rope_write, pairing=1))
     yield Case("rope-write-odd", partial(rope_write, heads=3, kv_heads=3, head_dim=36, half=9))
+    yield Case("rope-write-wide", partial(
+        rope_write, heads=3, kv_heads=1, head_dim=256, half=32, normed=True, dtype=BF16,
+        kv_dtype=BF16), rounding(BF16))  # fmt: skip
+    yield Case("rope-write-wide-pairs", partial(
+        rope_write, heads=3, kv_heads=1, head_dim=200, half=100, pairing=1,
+        normed=True))  # fmt: skip
     yield Case("rope-write-outside", rope_write_outside)
