@@ -39,8 +39,7 @@ DEVICE void store_eight(const FwLinearParams& p, int row, int output, float (&su
     if (p.bias) sums[i] += in<float>(p.bias)[output + i];
     if (p.residual) sums[i] += residual.get(i);
   }
-  store_words(out<T>(p.y) + at, make_words(pack<T>(sums[0], sums[1]), pack<T>(sums[2], sums[3]),
-                                           pack<T>(sums[4], sums[5]), pack<T>(sums[6], sums[7])));
+  store8(out<T>(p.y) + at, sums);
 }
 
 template <int W, int TOKENS, typename T, bool GATED>

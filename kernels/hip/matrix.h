@@ -18,11 +18,6 @@ namespace fw {
 
 constexpr int MATRIX_ROWS = 16, MATRIX_COLUMNS = 32;
 
-template <typename T>
-DEVICE uint32_t pack(float low, float high) {
-  return (uint32_t)narrow<T>(low).bits | (uint32_t)narrow<T>(high).bits << 16;
-}
-
 #if defined(FW_MMA) || (defined(FW_EMULATION) && FW_WAVE == 32)
 #define FW_MATRIX 1
 

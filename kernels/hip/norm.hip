@@ -34,9 +34,10 @@ DEVICE void normalise(const T* x, T* y, uint64_t weight, int width, float eps, f
   }
   const float scale = 1.0f / sqrt(block_sum<W>(squares, scratch) / width + eps);
   const auto write = [&](int i, const Eight<T>& values, const Eight<float>& weights) {
+    float normed[8];
     FW_UNROLL
-    for (int j = 0; j < 8; j++)
-      y[i + j] = narrow<T>(values.get(j) * scale * (weights.get(j) + offset));
+    for (int j = 0; j < 8; j++) normed[j] = values.get(j) * scale * (weights.get(j) + offset);
+    store8(y + i, normed);
   };
   FW_UNROLL
   for (int turn = 0; turn < KEPT; turn++) {

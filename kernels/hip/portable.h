@@ -123,6 +123,21 @@ template <>
 DEVICE Eight<float> load8<float>(const float* from) {
   return Eight<float>{{load_words(from), load_words(from + 4)}};
 }
+// Two 16-bit elements side by side.
+template <typename T>
+DEVICE uint32_t pack(float low, float high) {
+  return (uint32_t)narrow<T>(low).bits | (uint32_t)narrow<T>(high).bits << 16;
+}
+template <typename T>
+DEVICE void store8(T* to, const float (&v)[8]) {  // aligned to 16 bytes
+  store_words(to, make_words(pack<T>(v[0], v[1]), pack<T>(v[2], v[3]), pack<T>(v[4], v[5]),
+                             pack<T>(v[6], v[7])));
+}
+template <>
+DEVICE void store8<float>(float* to, const float (&v)[8]) {
+  store_words(to, floats(v[0], v[1], v[2], v[3]));
+  store_words(to + 4, floats(v[4], v[5], v[6], v[7]));
+}
 // For what is read once a step: it need not stay in the caches.
 template <typename T>
 DEVICE Eight<T> stream8(const T* from) {
