@@ -1,8 +1,9 @@
 // linear, gate_up_silu: products of a large matrix with few rows, on matrix units.
 //
-// The weight rows are the unit's 16-row side. All waves of a block share them and are added in their
+// The weight rows are the unit's 16-row side. All waves of a block share them and are added in a fixed
 // order; which columns each takes follows from the shape alone: a row's bits are the same alone and
-// in company. So a block asks for much of few rows, which lie together in panels.
+// in company. So a block asks for much of few rows, which lie together in panels. Where each panel has a
+// compute unit for itself, a block has twice the waves, and each of them asks for twice as much.
 //
 // What comes around a product is done at its end: half of a norm, an output's convolution.
 #include "conv.h"
@@ -68,16 +69,16 @@ DEVICE float row_scale(const FwLinearParams& p, int row) {
 
 // On matrix units. A wave takes 16 weight rows and ROWS rows of x, a chunk of columns at a time. With
 // up to 16 rows the next chunk is asked for as soon as the last one's registers are free.
-template <int W, int ROWS, typename T, bool GATED, bool SCALED, typename After>
+template <int W, int BLOCK, int ROWS, typename T, bool GATED, bool SCALED, typename After>
 DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   using Unit = Matrix<W, T>;
-  constexpr int WAVES = FW_LINEAR_BLOCK / W;
+  constexpr int WAVES = BLOCK / W, HELD = FW_LINEAR_BLOCK / W;  // waves whose sums LDS has room for
   constexpr int TILES = ROWS > Unit::TOKENS ? ROWS / Unit::TOKENS : 1;
   constexpr int TOKENS = TILES * Unit::TOKENS;
   // Few tokens lie apart, so that a wave's lanes are in banks of their own.
   constexpr int TOKEN_SUMS = MATRIX_ROWS + (ROWS <= 16 ? 4 : 0), SUMS = TOKENS * TOKEN_SUMS;
   constexpr int OUTPUTS = GATED ? MATRIX_ROWS / 2 : MATRIX_ROWS;
-  FW_LDS(float, partial, WAVES * SUMS);
+  FW_LDS(float, partial, HELD * SUMS);
   FW_LDS(float, scales, SCALED ? ROWS : 1);
   const int row0 = block_y() * ROWS, live = live_rows(p.live, p.rows);
   if (row0 > 0 && row0 >= live) return;
@@ -99,56 +100,77 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   float sums[TILES][Unit::SUMS] = {};
   constexpr bool EARLY = ROWS <= 16;
   constexpr int COLUMNS = 4 * MATRIX_COLUMNS, STEP = WAVES * COLUMNS;
-  Chunk<W, EARLY ? 4 : 2, TILES, T> chunk;
+  constexpr int DEPTH = EARLY ? BLOCK / FW_LINEAR_BLOCK : 1;
+  Chunk<W, EARLY ? 4 : 2, TILES, T> chunks[DEPTH];
   const int whole = p.x_stride / COLUMNS * COLUMNS;
+  const auto ask_early = [&](Chunk<W, EARLY ? 4 : 2, TILES, T>& chunk, int at) {
+    if (EARLY && at < whole) chunk.ask(weight, x, at);
+  };
   int k = wave * COLUMNS;
-  if (EARLY && k < whole) chunk.ask(weight, x, k);
+  FW_UNROLL
+  for (int i = 0; i < DEPTH; i++) ask_early(chunks[i], k + i * STEP);
   after.begin();
   if (SCALED)
     for (int r = wave; r < ROWS; r += WAVES) {
       const float scale = row_scale<W>(p, least(row0 + r, p.rows - 1));
       if (lane<W>() == 0) scales[r] = scale;
     }
-  for (; k < whole; k += STEP) {
+  FW_NO_UNROLL
+  for (; k < whole; k += DEPTH * STEP) {
     if (EARLY) {
-      chunk.multiply(x, k, sums);
-      if (k + STEP < whole) chunk.ask(weight, x, k + STEP);
+      FW_UNROLL
+      for (int i = 0; i < DEPTH; i++) {
+        const int at = k + i * STEP;
+        if (i > 0 && at >= whole) break;
+        chunks[i].multiply(x, at, sums);
+        ask_early(chunks[i], at + DEPTH * STEP);
+      }
       continue;
     }
     FW_NO_UNROLL  // the loads of both would want registers of their own
-    for (int at = k; at < k + COLUMNS; at += chunk.COLUMNS) {
-      chunk.ask(weight, x, at);
-      chunk.multiply(x, at, sums);
+    for (int at = k; at < k + COLUMNS; at += chunks[0].COLUMNS) {
+      chunks[0].ask(weight, x, at);
+      chunks[0].multiply(x, at, sums);
     }
   }
-  if (whole / COLUMNS % WAVES == wave)
+  if (whole / COLUMNS % WAVES == wave) {
+    FW_NO_UNROLL
     for (k = whole; k < p.x_stride; k += MATRIX_COLUMNS) {
       Chunk<W, 1, TILES, T> rest;
       rest.ask(weight, x, k);
       rest.multiply(x, k, sums);
     }
+  }
 
-  FW_UNROLL
-  for (int t = 0; t < TILES; t++)
+  const auto each_sum = [&](auto&& with) {
     FW_UNROLL
-    for (int i = 0; i < Unit::SUMS; i++)
-      partial[wave * SUMS + (t * Unit::TOKENS + Unit::sum_token(i)) * TOKEN_SUMS + Unit::sum_row(i)] =
-          sums[t][i];
+    for (int t = 0; t < TILES; t++)
+      FW_UNROLL
+      for (int i = 0; i < Unit::SUMS; i++)
+        with(sums[t][i], wave % HELD * SUMS + (t * Unit::TOKENS + Unit::sum_token(i)) * TOKEN_SUMS +
+                             Unit::sum_row(i));
+  };
+  if (WAVES > HELD) {  // the later half is added to the first
+    if (wave >= HELD) each_sum([&](float sum, int at) { partial[at] = sum; });
+    barrier();
+    if (wave < HELD) each_sum([&](float& sum, int at) { sum += partial[at]; });
+  }
+  if (wave < HELD) each_sum([&](float sum, int at) { partial[at] = sum; });
   write_outputs<OUTPUTS, ROWS, GATED>(
       p, 1, row0, live,
       [&](int, int n, int r) {
         float sum = 0;
         FW_UNROLL
-        for (int i = 0; i < WAVES; i++) sum += partial[i * SUMS + r * TOKEN_SUMS + n];
+        for (int i = 0; i < HELD; i++) sum += partial[i * SUMS + r * TOKEN_SUMS + n];
         return SCALED ? sum * scales[r] : sum;
       },
       [&](int n, int r, float value, bool kept) { after.written(n, r, value, kept); });
 }
 
-template <int W, int ROWS, typename T, bool GATED, bool SCALED>
+template <int W, int BLOCK, int ROWS, typename T, bool GATED, bool SCALED>
 DEVICE void linear_matrix(const FwLinearParams& p) {
   Nothing nothing;
-  linear_matrix<W, ROWS, T, GATED, SCALED>(p, nothing);
+  linear_matrix<W, BLOCK, ROWS, T, GATED, SCALED>(p, nothing);
 }
 
 // The first half of a norm of what the product gives. A block's outputs are a part of the row, and a
@@ -184,12 +206,13 @@ struct Convolved {
 
   DEVICE bool inside() const { return block_x() * MATRIX_ROWS < p.channels; }
   DEVICE int all() const { return p.sequences * MATRIX_ROWS; }
+  DEVICE bool brought(int i) const { return i == thread() && i < FW_LINEAR_BLOCK; }
   DEVICE Of channel(int i) const {
     const int sequence = i / MATRIX_ROWS;
     return Of(p, rows_of(p, sequence), block_x() * MATRIX_ROWS + i % MATRIX_ROWS, sequence);
   }
   DEVICE void begin() {
-    if (!inside() || thread() >= all()) return;
+    if (!inside() || thread() >= all() || !brought(thread())) return;
     Of of = channel(thread());
     of.load(of.rows.first);
     FW_UNROLL
@@ -206,7 +229,7 @@ struct Convolved {
     barrier();
     for (int i = thread(); i < all(); i += threads()) {
       Of of = channel(i);
-      if (i != thread()) of.load(of.rows.first);
+      if (!brought(i)) of.load(of.rows.first);
       else
         FW_UNROLL
         for (int t = 0; t < TAPS; t++) {
@@ -218,49 +241,46 @@ struct Convolved {
   }
 };
 
-template <int W, int ROWS, typename T>
+template <int W, int BLOCK, int ROWS, typename T>
 DEVICE void linear_conv(const FwProjectionParams& p) {
   FW_LDS(float, values, ROWS * MATRIX_ROWS);
   FW_LDS(float, before, FW_LINEAR_BLOCK * (2 * FW_CONV_TAPS_FEW - 1));
   Convolved<T, decltype(values), decltype(before)> after{p.conv, values, before};
-  linear_matrix<W, ROWS, T, false, true>(p.linear, after);
+  linear_matrix<W, BLOCK, ROWS, T, false, true>(p.linear, after);
   after.finish();
 }
 
-template <int W, int ROWS, typename T>
+template <int W, int BLOCK, int ROWS, typename T>
 DEVICE void linear_weighed(const FwLinearParams& p) {
   Weighed<W, T> after(p, block_y() * ROWS);
-  linear_matrix<W, ROWS, T, false, false>(p, after);
+  linear_matrix<W, BLOCK, ROWS, T, false, false>(p, after);
 }
 
 }  // namespace fw
 
-#define MATRIX_ENTRY(rows, name, T, scaled)                                    \
-  FW_KERNEL(linear_##name##_##rows, FW_LINEAR_BLOCK, FwLinearParams) {         \
-    fw::linear_matrix<FW_WAVE, rows, T, false, scaled>(p);                     \
-  }                                                                            \
-  FW_KERNEL(gate_up_silu_##name##_##rows, FW_LINEAR_BLOCK, FwLinearParams) {   \
-    fw::linear_matrix<FW_WAVE, rows, T, true, scaled>(p);                      \
+#define MATRIX_ENTRY(rows, name, block, T, scaled)                     \
+  FW_KERNEL(linear_##name##_##rows, block, FwLinearParams) {           \
+    fw::linear_matrix<FW_WAVE, block, rows, T, false, scaled>(p);      \
+  }                                                                    \
+  FW_KERNEL(gate_up_silu_##name##_##rows, block, FwLinearParams) {     \
+    fw::linear_matrix<FW_WAVE, block, rows, T, true, scaled>(p);       \
   }
-#define MATRIX_ENTRIES(name, T, scaled) \
-  MATRIX_ENTRY(8, name, T, scaled)      \
-  MATRIX_ENTRY(16, name, T, scaled)     \
-  MATRIX_ENTRY(32, name, T, scaled)     \
-  MATRIX_ENTRY(64, name, T, scaled)
-MATRIX_ENTRIES(matrix_f16, fw::f16, false)
-MATRIX_ENTRIES(matrix_bf16, fw::bf16, false)
 // float16 has no room for a row that isn't scaled yet.
-MATRIX_ENTRIES(scaled_matrix_bf16, fw::bf16, true)
-
-#define AROUND_ENTRY(rows)                                                             \
-  FW_KERNEL(linear_weighed_matrix_bf16_##rows, FW_LINEAR_BLOCK, FwLinearParams) {      \
-    fw::linear_weighed<FW_WAVE, rows, fw::bf16>(p);                                    \
-  }                                                                                    \
-  FW_KERNEL(linear_conv_scaled_matrix_bf16_##rows, FW_LINEAR_BLOCK, FwProjectionParams) { \
-    fw::linear_conv<FW_WAVE, rows, fw::bf16>(p);                                       \
+#define MATRIX_ENTRIES(rows, name, block)                                           \
+  MATRIX_ENTRY(rows, name##_f16, block, fw::f16, false)                             \
+  MATRIX_ENTRY(rows, name##_bf16, block, fw::bf16, false)                           \
+  MATRIX_ENTRY(rows, scaled_##name##_bf16, block, fw::bf16, true)                   \
+  FW_KERNEL(linear_weighed_##name##_bf16_##rows, block, FwLinearParams) {           \
+    fw::linear_weighed<FW_WAVE, block, rows, fw::bf16>(p);                          \
+  }                                                                                 \
+  FW_KERNEL(linear_conv_scaled_##name##_bf16_##rows, block, FwProjectionParams) {   \
+    fw::linear_conv<FW_WAVE, block, rows, fw::bf16>(p);                             \
   }
-AROUND_ENTRY(8)
-AROUND_ENTRY(16)
-AROUND_ENTRY(32)
-AROUND_ENTRY(64)
+#define BLOCK_ENTRIES(name, block) \
+  MATRIX_ENTRIES(8, name, block)   \
+  MATRIX_ENTRIES(16, name, block)  \
+  MATRIX_ENTRIES(32, name, block)  \
+  MATRIX_ENTRIES(64, name, block)
+BLOCK_ENTRIES(matrix, FW_LINEAR_BLOCK)
+BLOCK_ENTRIES(few_matrix, FW_LINEAR_BLOCK_FEW)
 #endif

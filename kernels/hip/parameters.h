@@ -106,6 +106,7 @@ struct FwReadParams {
 #define FW_PANEL_BITS 4 /* of a panel's rows, where matrix units take them */
 #define FW_PANEL_COLUMNS 32 /* a matrix unit's step */
 #define FW_LINEAR_BLOCK 256
+#define FW_LINEAR_BLOCK_FEW 512 /* of a layer with no more panels than the device has units */
 #define FW_GEMM_ROWS 128 /* of weights, in a tile of a prompt's product */
 #define FW_GEMM_BLOCK 256 /* threads of such a product */
 #define FW_GEMM_BLOCK_ASYNC 128 /* where LDS is filled without registers: each wave has more of the tile */

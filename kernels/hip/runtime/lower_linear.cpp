@@ -9,22 +9,26 @@ constexpr int LARGEST_TILE = 64;  // of rows of x, on matrix units
 constexpr int WAVES_WANTED = 16;  // on each compute unit, so that memory latency is hidden
 
 // A family of kernels: weight rows that a wave takes at once, columns that it takes at a time (0: all
-// waves of a block share their rows), and the tiles of rows of x that are built.
+// waves of a block share their rows), the tiles of rows of x that are built, and a block's threads.
 struct Family {
   const char* name;
-  int weight_rows, columns, smallest_tile, largest_tile;
+  int weight_rows, columns, smallest_tile, largest_tile, block;
 };
 
-Family family_of(const DeviceFacts& device, int weight_dtype, int x_dtype) {
-  if (device.matrix_units && weight_dtype == x_dtype && x_dtype != FW_F32)
-    return {"_matrix", 16, 0, 8, LARGEST_TILE};
-  return {"", 4, device.wave * 8, 1, 8};
+// By a layer's types and weight rows alone. A block that has a unit for itself is a larger one.
+Family family_of(const DeviceFacts& device, int weight_dtype, int x_dtype, int weight_rows) {
+  if (!device.matrix_units || weight_dtype != x_dtype || x_dtype == FW_F32)
+    return {"", 4, device.wave * 8, 1, 8, FW_LINEAR_BLOCK};
+  constexpr int ROWS = 1 << FW_PANEL_BITS;
+  if (blocks(weight_rows, ROWS) > device.compute_units)
+    return {"_matrix", ROWS, 0, 8, LARGEST_TILE, FW_LINEAR_BLOCK};
+  return {"_few_matrix", ROWS, 0, 8, LARGEST_TILE, FW_LINEAR_BLOCK_FEW};
 }
 
 // Waves that share a weight row's columns: more where few rows would leave the device idle. By the
 // shape alone, never by the number of rows of x, which must not change a row's sums.
 int split_of(const DeviceFacts& device, const Family& family, int weight_rows, int columns) {
-  const int waves = FW_LINEAR_BLOCK / device.wave;
+  const int waves = family.block / device.wave;
   if (!family.columns) return waves;
   const int64_t groups = blocks(weight_rows, family.weight_rows);
   int split = 1;
@@ -72,9 +76,9 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
   const int x_dtype = built_type(p.weight.dtype, rows.dtype);
   p.x = ready_rows(to, rows, p.x_stride, x_dtype);
   p.rows = rows.rows;
-  const Family family = family_of(to.device(), p.weight.dtype, x_dtype);
+  const Family family = family_of(to.device(), p.weight.dtype, x_dtype, weight_rows);
   p.split = split_of(to.device(), family, weight_rows, rows.inputs);
-  const int tile = row_tile(family, rows.rows), waves = FW_LINEAR_BLOCK / to.device().wave;
+  const int tile = row_tile(family, rows.rows), waves = family.block / to.device().wave;
   // A gated output takes two weight rows.
   const int outputs = waves / p.split * family.weight_rows / (weight_rows / p.outputs);
   const std::string types = *family.name ? suffix(x_dtype)
@@ -103,8 +107,8 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
     also = "_weighed";
   }
   const std::string kernel = text("%s%s%s_%s_%d", op, also, family.name, types.c_str(), tile);
-  if (around.conv) to.launch(kernel, grid, FW_LINEAR_BLOCK, FwProjectionParams{p, *around.conv});
-  else to.launch(kernel, grid, FW_LINEAR_BLOCK, p);
+  if (around.conv) to.launch(kernel, grid, family.block, FwProjectionParams{p, *around.conv});
+  else to.launch(kernel, grid, family.block, p);
 }
 
 template <typename Params>

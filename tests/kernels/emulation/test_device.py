@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 from device_checks import CHECKS
 from flatwake_kernels.backend import Backend, BackendUnavailable, KernelError
 from flatwake_kernels.backends import open_backend
-from fused import combine_then_gate, product_norm_product, step_then_norm
+from fused import FEW, WIDE, combine_then_gate, product_norm_product, step_then_norm
 from op_bench import SEED
 
 
@@ -34,10 +35,11 @@ def test_calls_are_joined_unless_something_reads_between_them(wave: str) -> None
     joined, each = (
         open_backend("emulation", settings={"wave": wave, "fuse": fuse}) for fuse in ("1", "0")
     )
-    for kind, calls in (("linear", 4), ("gate_up", 4), ("conv", 5)):
-        found = product_norm_product(joined, [1] * 5, kind, apart=False)
-        plain = product_norm_product(each, [1] * 5, kind, apart=False)
-        read = product_norm_product(joined, [1] * 5, kind, apart=True)
+    kinds = (("linear", 4), ("gate_up", 4), ("conv", 5))
+    for sizes, (kind, calls) in product((WIDE, FEW), kinds):
+        found = product_norm_product(joined, [1] * 5, kind, sizes, apart=False)
+        plain = product_norm_product(each, [1] * 5, kind, sizes, apart=False)
+        read = product_norm_product(joined, [1] * 5, kind, sizes, apart=True)
         assert (found.launches, plain.launches, read.launches) == (3, calls, calls + 1), kind
         for name, values in plain.values.items():
             assert np.array_equal(read.values[name], values), (kind, name)

@@ -107,7 +107,7 @@ HIP hipDeviceGetName(char* name, int length, int) {
 }
 HIP hipDeviceGetAttribute(int* value, int attribute, int) {
   const bool wave64 = !std::strncmp(setting("FAKE_HIP_ARCHITECTURE", "gfx1100"), "gfx9", 4);
-  *value = attribute == 63 ? 96 : attribute == 87 ? (wave64 ? 64 : 32) : -1;
+  *value = attribute == 63 ? 4 : attribute == 87 ? (wave64 ? 64 : 32) : -1;
   return 0;
 }
 HIP hipGetDevicePropertiesR0600(void* properties, int) {

@@ -4,6 +4,7 @@ replay what was recorded, sampling as the reference does it."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 from attention_cases import attention_decode, attention_prefill
@@ -12,13 +13,13 @@ from flatwake_kernels.backend import Backend
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype, widen_bf16
-from fused import Found, combine_then_gate, product_norm_product, step_then_norm
+from fused import FEW, WIDE, Found, combine_then_gate, product_norm_product, step_then_norm
 from op_bench import SEED, Bench
 from sampling import Sampler, Slot
 
 BF16, F16, F32 = Dtype.BF16, Dtype.F16, Dtype.F32
 ROW_COUNTS = (1, 2, 3, 8, 13, 33, 50)
-SHAPES = ((48, 256), (37, 1056), (100, 96))
+SHAPES = ((48, 256), (37, 2208), (100, 96))
 
 
 def _product(
@@ -162,9 +163,10 @@ def calls_by_one_launch_give_what_they_give_apart(backend: Backend, reference: B
     groups: list[Callable[[Backend, bool], Found]] = [
         lambda b, apart: combine_then_gate(b, apart=apart),
         *(
-            lambda b, apart, kind=kind, lengths=lengths: product_norm_product(
-                b, lengths, kind, apart=apart
+            lambda b, apart, sizes=sizes, kind=kind, lengths=lengths: product_norm_product(
+                b, lengths, kind, sizes, apart=apart
             )
+            for sizes in (WIDE, FEW)
             for kind in ("linear", "gate_up", "conv")
             for lengths in ([1], [1, 2, 1, 0, 3], [1] * 13, [2] * 11, [1] * 18 + [2] * 20)
         ),
@@ -184,12 +186,13 @@ def calls_by_one_launch_give_what_they_give_apart(backend: Backend, reference: B
 
 
 def rows_of_a_normed_product_do_not_depend_on_their_company(backend: Backend, _: Backend) -> None:
-    for kind in ("linear", "gate_up", "conv"):
-        everything = product_norm_product(backend, [1] * 60, kind, apart=False).values
+    for sizes, kind in product((WIDE, FEW), ("linear", "gate_up", "conv")):
+        everything = product_norm_product(backend, [1] * 60, kind, sizes, apart=False).values
         for rows in (1, 7, 8, 9, 33):
-            found = product_norm_product(backend, [1] * rows, kind, apart=False).values
+            found = product_norm_product(backend, [1] * rows, kind, sizes, apart=False).values
             for name in found.keys() - {"state"}:
-                assert np.array_equal(found[name], everything[name][:rows]), (kind, name, rows)
+                same = np.array_equal(found[name], everything[name][:rows])
+                assert same, (sizes, kind, name, rows)
 
 
 STEPS: tuple[tuple[list[int], dict[str, int]], ...] = (

@@ -14,8 +14,9 @@ from flatwake_kernels.native import NativePlan
 from op_bench import SEED, Bench, decode, sequence_rows
 
 BF16 = Dtype.BF16
-INPUTS, WIDTH = 96, 416
-"""WIDTH is a normed row's: three chunks of columns and a rest."""
+WIDE, FEW = (96, 416, 100), (2208, 64, 48)
+"""Columns of x, of a normed row (three chunks and a rest, in WIDE), and outputs: a device of four
+units has more panels than units in each layer of WIDE, and no more in those of FEW."""
 CHANNELS, TAPS, SLOTS = 48, 4, 70
 
 
@@ -27,20 +28,24 @@ class Found:
     launches: int
 
 
-def product_norm_product(backend: Backend, lengths: list[int], kind: str, *, apart: bool) -> Found:
+def product_norm_product(
+    backend: Backend, lengths: list[int], kind: str, sizes: tuple[int, int, int] = WIDE, *,
+    apart: bool,
+) -> Found:  # fmt: skip
     """A layer onto its residual, a norm, the product of that (`linear`, `gate_up` or `conv`, which
     convolves it), and a norm that overwrites the first one's; `apart` reads normed rows in between.
 
     `lengths` are the rows of each sequence; row r is the same whatever comes after it.
     """
+    inputs, width, outputs = sizes
     bench = Bench(backend, SEED)
     count, live = sum(lengths) + 1, bench.ints([sum(lengths)])
     x, hidden = (
         bench.given(np.random.default_rng(i).standard_normal((64, n), np.float32)[:count], BF16)
-        for i, n in enumerate((INPUTS, WIDTH))
+        for i, n in enumerate((inputs, width))
     )
-    normed = bench.empty(count, WIDTH, dtype=BF16)
-    weight = bench.normal(WIDTH)
+    normed = bench.empty(count, width, dtype=BF16)
+    weight = bench.normal(width)
     norm = {
         "x": hidden,
         "y": normed,
@@ -49,12 +54,11 @@ def product_norm_product(backend: Backend, lengths: list[int], kind: str, *, apa
         "eps": 1e-5,
         "weight_offset": 1.0,
     }
-    outputs = 100
     y = bench.empty(count, outputs, dtype=BF16)
-    layer = bench.layer(2 * outputs if kind == "gate_up" else outputs, WIDTH, BF16)
+    layer = bench.layer(2 * outputs if kind == "gate_up" else outputs, width, BF16)
     product = ops.GateUpSilu if kind == "gate_up" else ops.Linear
     first = ops.Linear(
-        x=x, y=hidden, residual=hidden, weight=bench.layer(WIDTH, INPUTS, BF16), live=live
+        x=x, y=hidden, residual=hidden, weight=bench.layer(width, inputs, BF16), live=live
     )
     calls: list[Op] = [first, ops.RmsNorm(**norm), product(x=normed, y=y, weight=layer, live=live)]
     left = {"hidden": hidden, "y": y}
@@ -69,7 +73,7 @@ def product_norm_product(backend: Backend, lengths: list[int], kind: str, *, apa
             )
         )  # fmt: skip
     if apart:
-        left["normed"] = bench.empty(count, WIDTH, dtype=BF16)
+        left["normed"] = bench.empty(count, width, dtype=BF16)
         index = bench.ints(np.arange(count))
         calls.append(ops.GatherRows(x=normed, y=left["normed"], index=index))
     calls.append(ops.RmsNorm(**norm))

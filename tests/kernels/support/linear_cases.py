@@ -72,6 +72,14 @@ def linear_cases() -> Iterator[Case]:
                     output_dtype=dtype, bias=True, residual=True),
             rounding(dtype),
         )  # fmt: skip
+    # Panels for a few of a device's units, and for more than it has; columns for every wave, and none.
+    for outputs, inputs in ((40, 4512), (40, 2048), (4900, 160), (100, 1248), (5, 32)):
+        yield Case(
+            f"linear-{outputs}x{inputs}",
+            partial(linear, rows=9, live=8, inputs=inputs, formats=(BF16,), outputs=outputs,
+                    dtype=BF16, output_dtype=BF16, bias=True, residual=True),
+            rounding(BF16),
+        )  # fmt: skip
     yield Case("linear-odd-columns", partial(linear, rows=4, live=4, inputs=37, formats=(F32, F16)))
     for activations in ("float", "int8"):
         mixed = (Dtype.Q4_K, Dtype.Q6_K, F32, Dtype.Q5_K, Dtype.Q8_0)
@@ -89,6 +97,13 @@ def linear_cases() -> Iterator[Case]:
                         activations=activations),
                 1e-5,
             )  # fmt: skip
+    for outputs in (24, 75):
+        yield Case(
+            f"gate-up-{outputs}x2208",
+            partial(gate_up_silu, rows=3, live=3, inputs=2208, outputs=outputs, weight=F16,
+                    dtype=F16),
+            rounding(F16),
+        )  # fmt: skip
     yield Case(
         "gate-up-chunk",
         partial(gate_up_silu, rows=128, live=100, inputs=256, outputs=48, weight=Dtype.Q4_1,
