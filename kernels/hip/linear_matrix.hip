@@ -115,9 +115,8 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
       const float scale = row_scale<W>(p, least(row0 + r, p.rows - 1));
       if (lane<W>() == 0) scales[r] = scale;
     }
-  FW_NO_UNROLL
-  for (; k < whole; k += DEPTH * STEP) {
-    if (EARLY) {
+  const auto turn = [&] {
+    if constexpr (EARLY) {
       FW_UNROLL
       for (int i = 0; i < DEPTH; i++) {
         const int at = k + i * STEP;
@@ -125,21 +124,28 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
         chunks[i].multiply(x, at, sums);
         ask_early(chunks[i], at + DEPTH * STEP);
       }
-      continue;
+    } else {
+      FW_NO_UNROLL  // the loads of both would want registers of their own
+      for (int at = k; at < k + COLUMNS; at += chunks[0].COLUMNS) {
+        chunks[0].ask(weight, x, at);
+        chunks[0].multiply(x, at, sums);
+      }
     }
-    FW_NO_UNROLL  // the loads of both would want registers of their own
-    for (int at = k; at < k + COLUMNS; at += chunks[0].COLUMNS) {
-      chunks[0].ask(weight, x, at);
-      chunks[0].multiply(x, at, sums);
-    }
-  }
-  if (whole / COLUMNS % WAVES == wave) {
+  };
+  const auto rest = [&] {
+    Chunk<W, 1, TILES, T> step;
+    step.ask(weight, x, k);
+    step.multiply(x, k, sums);
+  };
+  const bool last = whole / COLUMNS % WAVES == wave;
+  if constexpr (ROWS == 32) {  // has registers for what nvcc then asks for ahead; the others are slower so
+    for (; k < whole; k += DEPTH * STEP) turn();
+    for (k = last ? whole : p.x_stride; k < p.x_stride; k += MATRIX_COLUMNS) rest();
+  } else {
     FW_NO_UNROLL
-    for (k = whole; k < p.x_stride; k += MATRIX_COLUMNS) {
-      Chunk<W, 1, TILES, T> rest;
-      rest.ask(weight, x, k);
-      rest.multiply(x, k, sums);
-    }
+    for (; k < whole; k += DEPTH * STEP) turn();
+    FW_NO_UNROLL
+    for (k = last ? whole : p.x_stride; k < p.x_stride; k += MATRIX_COLUMNS) rest();
   }
 
   const auto each_sum = [&](auto&& with) {
@@ -258,23 +264,27 @@ DEVICE void linear_weighed(const FwLinearParams& p) {
 
 }  // namespace fw
 
-#define MATRIX_ENTRY(rows, name, block, T, scaled)                     \
-  FW_KERNEL(linear_##name##_##rows, block, FwLinearParams) {           \
-    fw::linear_matrix<FW_WAVE, block, rows, T, false, scaled>(p);      \
-  }                                                                    \
-  FW_KERNEL(gate_up_silu_##name##_##rows, block, FwLinearParams) {     \
-    fw::linear_matrix<FW_WAVE, block, rows, T, true, scaled>(p);       \
+// Told how many blocks of few rows are to be resident, nvcc orders these better; the others it doesn't.
+#define PLAIN_KERNEL(name, rows, block, Params) FW_KERNEL(name, block, Params)
+#define SCALED_KERNEL(name, rows, block, Params) \
+  FW_KERNEL_RESIDENT(name, block, rows <= 16 ? 3 * FW_LINEAR_BLOCK / block : 0, Params)
+#define MATRIX_ENTRY(rows, name, KERNEL, block, T, scaled)            \
+  KERNEL(linear_##name##_##rows, rows, block, FwLinearParams) {       \
+    fw::linear_matrix<FW_WAVE, block, rows, T, false, scaled>(p);     \
+  }                                                                   \
+  KERNEL(gate_up_silu_##name##_##rows, rows, block, FwLinearParams) { \
+    fw::linear_matrix<FW_WAVE, block, rows, T, true, scaled>(p);      \
   }
 // float16 has no room for a row that isn't scaled yet.
-#define MATRIX_ENTRIES(rows, name, block)                                           \
-  MATRIX_ENTRY(rows, name##_f16, block, fw::f16, false)                             \
-  MATRIX_ENTRY(rows, name##_bf16, block, fw::bf16, false)                           \
-  MATRIX_ENTRY(rows, scaled_##name##_bf16, block, fw::bf16, true)                   \
-  FW_KERNEL(linear_weighed_##name##_bf16_##rows, block, FwLinearParams) {           \
-    fw::linear_weighed<FW_WAVE, block, rows, fw::bf16>(p);                          \
-  }                                                                                 \
-  FW_KERNEL(linear_conv_scaled_##name##_bf16_##rows, block, FwProjectionParams) {   \
-    fw::linear_conv<FW_WAVE, block, rows, fw::bf16>(p);                             \
+#define MATRIX_ENTRIES(rows, name, block)                                               \
+  MATRIX_ENTRY(rows, name##_f16, PLAIN_KERNEL, block, fw::f16, false)                   \
+  MATRIX_ENTRY(rows, name##_bf16, PLAIN_KERNEL, block, fw::bf16, false)                 \
+  MATRIX_ENTRY(rows, scaled_##name##_bf16, SCALED_KERNEL, block, fw::bf16, true)        \
+  FW_KERNEL(linear_weighed_##name##_bf16_##rows, block, FwLinearParams) {               \
+    fw::linear_weighed<FW_WAVE, block, rows, fw::bf16>(p);                              \
+  }                                                                                     \
+  SCALED_KERNEL(linear_conv_scaled_##name##_bf16_##rows, rows, block, FwProjectionParams) { \
+    fw::linear_conv<FW_WAVE, block, rows, fw::bf16>(p);                                 \
   }
 #define BLOCK_ENTRIES(name, block) \
   MATRIX_ENTRIES(8, name, block)   \

@@ -72,7 +72,7 @@ def linear_cases() -> Iterator[Case]:
                     output_dtype=dtype, bias=True, residual=True),
             rounding(dtype),
         )  # fmt: skip
-    # Panels for a few of a device's units, and for more than it has; columns for every wave, and none.
+    # Panels for a few units and for more than a device has; columns for every wave, and none.
     for outputs, inputs in ((40, 4512), (40, 2048), (4900, 160), (100, 1248), (5, 32)):
         yield Case(
             f"linear-{outputs}x{inputs}",
