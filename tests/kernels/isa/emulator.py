@@ -17,7 +17,8 @@ MODULE = "test/mockgpu/amd/emu.py"
 def emulator() -> Any:
     """The emulator's module, with its compiler chosen.
 
-    The return bit of atomics is read from each family's own field.
+    The return bit of atomics is read from each family's own field, and what an accumulator holds is
+    stored to LDS from there.
     """
     root = os.environ.get("TINYGRAD_CHECKOUT")
     if not root or not (Path(root) / MODULE).exists():
@@ -35,4 +36,23 @@ def emulator() -> Any:
         return plain(inst, name, default)
 
     emu._iattr = iattr
+    plain_ds = emu._INST_HANDLERS[emu.irc.DS]
+
+    def ds(inst: Any, ctx: Any) -> Any:
+        if iattr(inst, "acc"):
+            address = ctx.inst_field(type(inst).addr)
+
+            class Accumulators(emu._Ctx):  # type: ignore[misc, name-defined]
+                """All operands but the address are accumulators."""
+
+                __slots__ = ()
+
+                def rvgpr_dyn(self, reg: Any, lane: Any, valid: Any = None) -> Any:
+                    read = super().rvgpr_dyn if reg is address else self.raccvgpr_dyn
+                    return read(reg, lane, valid)
+
+            ctx.__class__ = Accumulators
+        return plain_ds(inst, ctx)
+
+    emu._INST_HANDLERS[emu.irc.DS] = ds
     return emu

@@ -45,4 +45,12 @@ TRIAL(multiply, Half4, Float4) {
   const Float4 sums = {1, 2, 3, 4};
   z[LANE] = __builtin_amdgcn_mfma_f32_16x16x16f16(x[LANE], y[LANE], sums, 0, 0, 0);
 }
+TRIAL(keep, Float4, Float4) {
+  static __attribute__((shared)) Float4 kept[64];
+  const uint32_t at = (uint32_t)(uintptr_t)(__attribute__((address_space(3))) Float4*)&kept[63 - LANE];
+  asm volatile("ds_write_b128 %0, %1\n s_waitcnt lgkmcnt(0)" ::"v"(at), "a"(x[LANE]) : "memory");
+  Float4 found;
+  asm volatile("ds_read_b128 %0, %1\n s_waitcnt lgkmcnt(0)" : "=a"(found) : "v"(at) : "memory");
+  z[LANE] = found;
+}
 #endif

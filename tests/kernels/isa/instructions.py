@@ -45,6 +45,7 @@ class Trials:
         }
         if self.target.name in ("gfx90a", "gfx942"):
             found["v_mfma_f32_16x16x16_f16"] = self.multiplies
+            found["ds_write_b128 of accumulators"] = self.keeps
         return found
 
     def narrows(self) -> None:
@@ -82,6 +83,10 @@ class Trials:
         wanted = wanted.reshape(4, 4, 16).transpose(0, 2, 1) + np.arange(1, 5)
         wanted = np.ascontiguousarray(wanted, np.float32)
         self._check("multiply", *given, wanted, tolerance=1e-6)
+
+    def keeps(self) -> None:
+        x = self._random.standard_normal((64, 4)).astype(np.float32)
+        self._check("keep", x, x, x)
 
     def _values(self) -> np.ndarray:
         """float16 [64], any bits but those of NaN, the hard ones among them."""
