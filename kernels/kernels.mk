@@ -25,8 +25,9 @@ sanitize: ## Run the CPU kernels' tests under the address and undefined-behaviou
 
 AARCH64 := build/aarch64
 .PHONY: aarch64
-aarch64: ## Cross-compile the CPU library for aarch64, its plain path (needs g++-aarch64-linux-gnu)
+aarch64: ## Cross-compile the CPU library for aarch64, its plain path (g++-aarch64-linux-gnu), and run a plan (qemu-user-static)
 	$(BIN)/cmake -S kernels -B $(AARCH64) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DFLATWAKE_HIP=off \
 	  -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	  -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++
-	$(BIN)/cmake --build $(AARCH64) --parallel $(BUILD_JOBS) --target flatwake_cpu
+	$(BIN)/cmake --build $(AARCH64) --parallel $(BUILD_JOBS) --target flatwake_cpu graph_leak
+	qemu-aarch64-static -L /usr/aarch64-linux-gnu $(AARCH64)/tools/graph_leak $(abspath $(AARCH64))/cpu/libflatwake_cpu.so 50 100
