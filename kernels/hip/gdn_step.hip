@@ -12,6 +12,7 @@ constexpr int COLUMNS = 4, LANES = FW_GDN_VALUES / COLUMNS;
 constexpr int PARTS = FW_GDN_HOLDERS / LANES, PART = FW_GDN_KEYS / PARTS;
 constexpr int PIECES = FW_GDN_KEYS / 4;  // of four keys
 constexpr int KEY_STEP = 8;              // key_dim is a multiple of it
+static_assert(FW_HEAD_KEPT == FW_GDN_VALUES, "a head whose norm the last wave makes is one block's");
 enum { DECAY, BETA, PRODUCT, FACTS };
 
 // What all columns share of a row, by a wave: key and query of length one, four elements a lane, and in

@@ -101,9 +101,10 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   constexpr bool EARLY = ROWS <= 16;
   constexpr int COLUMNS = 4 * MATRIX_COLUMNS, STEP = WAVES * COLUMNS;
   constexpr int DEPTH = EARLY ? BLOCK / FW_LINEAR_BLOCK : 1;
-  Chunk<W, EARLY ? 4 : 2, TILES, T> chunks[DEPTH];
+  using Taken = Chunk<W, EARLY ? 4 : 2, TILES, T>;
+  Taken chunks[DEPTH];
   const int whole = p.x_stride / COLUMNS * COLUMNS;
-  const auto ask_early = [&](Chunk<W, EARLY ? 4 : 2, TILES, T>& chunk, int at) {
+  const auto ask_early = [&](Taken& chunk, int at) {
     if (EARLY && at < whole) chunk.ask(weight, x, at);
   };
   int k = wave * COLUMNS;
@@ -126,7 +127,7 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
       }
     } else {
       FW_NO_UNROLL  // the loads of both would want registers of their own
-      for (int at = k; at < k + COLUMNS; at += chunks[0].COLUMNS) {
+      for (int at = k; at < k + COLUMNS; at += Taken::COLUMNS) {
         chunks[0].ask(weight, x, at);
         chunks[0].multiply(x, at, sums);
       }

@@ -146,6 +146,7 @@ def attention(bench: Bench, length: int, sequences: int) -> Op:
         first_row=bench.ints(*range(sequences)),
         row_count=bench.ints(*[1] * sequences),
         block_table=table,
+        split_positions=ops.BLOCK_TOKENS,  # as in a plan for a GPU
         scale=1 / 16,
     )
 

@@ -7,8 +7,8 @@ namespace {
 
 // Lanes that hold a head, eight elements each.
 int lanes_of(const char* op, int head_dim) {
-  if (head_dim < 8 || head_dim > 256 || head_dim % 8)
-    refuse(op, text("heads of %d are not built: multiples of 8 up to 256 are", head_dim));
+  if (head_dim < 8 || head_dim > FW_MAX_HEAD_DIM || head_dim % 8)
+    refuse(op, text("heads of %d are not built: multiples of 8 up to %d are", head_dim, FW_MAX_HEAD_DIM));
   return head_dim <= 64 ? 8 : head_dim <= 128 ? 16 : 32;
 }
 

@@ -15,10 +15,10 @@ from datetime import datetime
 
 from flatwake_service.manifest import Reason
 
-from flatwake_operator.conditions.accelerator import DEVICE_REASONS, accelerator
+from flatwake_operator.conditions import accelerator, model, progressing
+from flatwake_operator.conditions.accelerator import DEVICE_REASONS
 from flatwake_operator.conditions.facts import Condition, Facts, why_none
-from flatwake_operator.conditions.model import PHASE_REASONS, model, percent, still_fetching
-from flatwake_operator.conditions.progressing import is_settled, progressing
+from flatwake_operator.conditions.model import PHASE_REASONS, percent
 from flatwake_operator.settings import Object
 
 __all__ = [
@@ -34,8 +34,12 @@ __all__ = [
 
 def decide(facts: Facts, before: Sequence[Object] = ()) -> list[Condition]:
     """All conditions, in the order in which they depend on each other; `before` are the last."""
-    loaded = still_fetching(model(facts), before)
-    parts = [_accepted(facts), accelerator(facts), loaded, progressing(facts)]
+    parts = [
+        _accepted(facts),
+        accelerator.decide(facts),
+        model.decide(facts, before),
+        progressing.decide(facts),
+    ]
     return [*parts, _ready(facts, parts)]
 
 
@@ -86,7 +90,7 @@ def _ready(facts: Facts, parts: list[Condition]) -> Condition:
     for part in needed:
         if part.status != "True":
             return condition("False", part.reason, part.message + _meanwhile(facts))
-    if facts.deployment is None or not is_settled(facts):
+    if facts.deployment is None or not progressing.is_settled(facts):
         return condition("False", moving.reason, moving.message)
     who = f"all {facts.desired} pods answer" if facts.desired > 1 else "the pod answers"
     return condition("True", Reason.SERVING, f"{who} requests")

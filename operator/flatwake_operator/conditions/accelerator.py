@@ -14,7 +14,9 @@ DEVICE_REASONS = {
 """Reasons of pods on devices that are AcceleratorReady's; all others are ModelReady's."""
 
 
-def accelerator(facts: Facts) -> Condition:
+def decide(facts: Facts) -> Condition:
+    """From the pods' own words, their faults and the devices of nodes that fit."""
+
     def condition(status: str, reason: Reason, message: str) -> Condition:
         return Condition("AcceleratorReady", status, reason, message)
 

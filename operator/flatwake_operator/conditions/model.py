@@ -34,7 +34,12 @@ PERCENT_STEP = 5
 """Progress is written in steps, so that a slow download costs twenty writes and not thousands."""
 
 
-def model(facts: Facts) -> Condition:
+def decide(facts: Facts, before: Sequence[Object] = ()) -> Condition:
+    """From the pod that is furthest behind; `before` are the last conditions."""
+    return _still_fetching(_of_pods(facts), before)
+
+
+def _of_pods(facts: Facts) -> Condition:
     def condition(status: str, reason: Reason, message: str) -> Condition:
         return Condition("ModelReady", status, reason, message)
 
@@ -69,7 +74,7 @@ def model(facts: Facts) -> Condition:
     return condition("False", reason, f"pod {pod.name} is {_progress(pod.report, share)}")
 
 
-def still_fetching(model: Condition, before: Sequence[Object]) -> Condition:
+def _still_fetching(model: Condition, before: Sequence[Object]) -> Condition:
     """A pod that said how far its download is stays at that until more is known: between its own
     last word and the kubelet's on its end, it can't be heard.
     """

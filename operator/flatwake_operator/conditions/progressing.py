@@ -6,7 +6,9 @@ from flatwake_operator.conditions.facts import Condition, Facts, living, waits_f
 from flatwake_operator.settings import Object
 
 
-def progressing(facts: Facts) -> Condition:
+def decide(facts: Facts) -> Condition:
+    """False once the Deployment has nothing left to do."""
+
     def condition(status: str, reason: Reason, message: str) -> Condition:
         return Condition("Progressing", status, reason, message)
 

@@ -119,10 +119,13 @@ def _backend(name: str, missing: str | None, cpu: dict[str, Any]) -> Finding:
             "emulation": " (for tests)",
         }
         return Finding(f"backend {name}", True, f"usable{slow.get(name, '')}")
+    return _lacking(f"backend {name}", None if optional else False, missing)
+
+
+def _lacking(name: str, ok: bool | None, missing: str) -> Finding:
+    """What is missing says in its own words what to install."""
     what, _, cure = missing.partition(": install")
-    return Finding(
-        f"backend {name}", None if optional else False, what, f"install{cure}" if cure else ""
-    )
+    return Finding(name, ok, what, f"install{cure}" if cure else "")
 
 
 def _extra(extra: str, found: dict[str, str | None]) -> Finding:
@@ -144,13 +147,12 @@ def _graphs(missing: str | None) -> list[Finding]:
 
     from flatwake_service.cli import graphs
 
-    try:
-        if missing is not None:
-            raise BackendUnavailable(missing)
-        return graphs.examine(*graphs.measure("hip"))
-    except BackendUnavailable as error:
-        what, _, cure = str(error).partition(": install")
-        return [Finding("graphs", False, what, f"install{cure}" if cure else "")]
+    if missing is None:
+        try:
+            return graphs.examine(*graphs.measure("hip"))
+        except BackendUnavailable as error:
+            missing = str(error)
+    return [_lacking("graphs", False, missing)]
 
 
 def _gib(size: int) -> str:

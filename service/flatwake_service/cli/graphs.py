@@ -16,7 +16,8 @@ from flatwake_service.cli.finding import Finding
 
 NODES, REPLAYS = 300, 2000
 LEAK = 0.5
-"""Bytes a node and replay that are one: the pages that a heap takes anyway are a tenth of it."""
+"""Bytes a node and replay that are one: a page in one of the program's parts, of 150,000 kernels,
+is 0.03."""
 _TIMEOUT_S = 300
 _OFF = 'set spec.engine.graphs to "Off" (flatwake serve --graphs off)'
 

@@ -107,6 +107,7 @@ HIP hipDeviceGetName(char* name, int length, int) {
 }
 HIP hipDeviceGetAttribute(int* value, int attribute, int) {
   const bool wave64 = !std::strncmp(setting("FAKE_HIP_ARCHITECTURE", "gfx1100"), "gfx9", 4);
+  // Few compute units, so that small layers are both wide and narrow ones.
   *value = attribute == 63 ? 4 : attribute == 87 ? (wave64 ? 64 : 32) : -1;
   return 0;
 }

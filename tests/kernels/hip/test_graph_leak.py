@@ -10,23 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flatwake_kernels.backend import BackendUnavailable
-from flatwake_kernels.library import find_library
 from flatwake_service.cli import graphs
 from flatwake_service.cli.graphs import Way
-
-
-def _hip_is_built() -> bool:
-    try:
-        return find_library("hip").is_file()
-    except BackendUnavailable:
-        return False
-
-
-needs_hip = pytest.mark.skipif(
-    not _hip_is_built() and "CI" not in os.environ,
-    reason="libflatwake_hip is not built: install clang-19, lld-19, llvm-19, then `make build`",
-)
 
 
 def doctor(**variables: object) -> dict[str, dict[str, Any]]:
@@ -39,7 +24,6 @@ def doctor(**variables: object) -> dict[str, dict[str, Any]]:
     return {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
 
 
-@needs_hip
 @pytest.mark.parametrize("lost", [0, 16])
 def test_a_runtime_that_leaks_with_each_replay_is_told(
     runtime: Path, device_file: Path, lost: int
@@ -55,7 +39,6 @@ def test_a_runtime_that_leaks_with_each_replay_is_told(
     assert "µs in a graph" in found["graph speed"]["text"]
 
 
-@needs_hip
 def test_a_device_that_fails_says_so(runtime: Path, device_file: Path) -> None:
     found = doctor(
         FLATWAKE_HIP_RUNTIME=runtime, FLATWAKE_KFD=device_file, FAKE_HIP_FAIL="hipGraphLaunch"
@@ -64,10 +47,11 @@ def test_a_device_that_fails_says_so(runtime: Path, device_file: Path) -> None:
     assert "hipGraphLaunch failed: a planted failure" in found["graphs"]["text"]
 
 
-def test_without_a_device_it_says_what_is_missing() -> None:
+@pytest.mark.usefixtures("hip_library")
+def test_without_a_runtime_it_says_that_this_is_missing() -> None:
     found = doctor(FLATWAKE_HIP_RUNTIME="/nowhere/libamdhip64.so.6")["graphs"]
     assert found["ok"] is False
-    assert found["text"]
+    assert found["text"].startswith("the HIP runtime is missing")
 
 
 FLAT = Way(microseconds=2.0, host_bytes=0.01, device_bytes=0.0)

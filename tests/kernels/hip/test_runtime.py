@@ -14,8 +14,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from flatwake_kernels.backend import BackendUnavailable
-from flatwake_kernels.library import find_library
 
 SUPPORT = Path(__file__).parents[1] / "support"
 # ELF flags of the processors, from LLVM's AMDGPU documentation.
@@ -23,18 +21,7 @@ MACHINES = {"gfx906": 0x2F, "gfx90a": 0x3F, "gfx942": 0x4C, "gfx1030": 0x36, "gf
             "gfx1201": 0x4E}  # fmt: skip
 
 
-def _missing() -> str | None:
-    try:
-        find_library("hip")
-    except BackendUnavailable as error:
-        return str(error)
-    return None
-
-
-pytestmark = pytest.mark.skipif(
-    _missing() is not None and "CI" not in os.environ,
-    reason="libflatwake_hip is not built: install clang-19, lld-19, llvm-19, then `make build`",
-)
+pytestmark = pytest.mark.usefixtures("hip_library")
 
 
 def _python(code: str, **variables: object) -> subprocess.CompletedProcess[str]:

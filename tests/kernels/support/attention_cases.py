@@ -10,6 +10,7 @@ from flatwake_kernels import ops
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype
+from flatwake_kernels.reference.attention import split_length
 from op_bench import FLOATS, UNWRITTEN, Bench, sequence_rows
 from op_case import Case, rounding
 
@@ -76,7 +77,7 @@ def attention_combine(
     partial = b.random.standard_normal((rows, 3, splits, head_dim), np.float32)
     partial_ml = np.abs(b.random.standard_normal((rows, 3, splits, 2), np.float32))
     for row, length in enumerate(lengths):
-        part = max(split_positions, -(-length // (splits * 16)) * 16)
+        part = split_length(length, splits, split_positions)
         partial[row, :, -(-length // part) :] = np.nan
         partial_ml[row, :, -(-length // part) :] = np.nan
     return ops.AttentionCombine(

@@ -186,7 +186,9 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
                 return len(received)
 
         def keep_asking() -> None:
-            """Ask until it is refused, which is when Kubernetes has taken the pod off its lists."""
+            """Ask until it is refused, which is when Kubernetes has taken the pod off its lists: of
+            what is sent until shortly before, everything is answered.
+            """
             with httpx.Client(base_url=endpoint, timeout=120) as client:
                 while True:
                     sent = time.monotonic()
@@ -199,6 +201,7 @@ def test_a_server_that_ends_cuts_no_stream_and_loses_no_request(smollm2: Path) -
                     if response.status_code == 503:
                         assert response.json()["error"]["code"] == "draining"
                         assert time.monotonic() - signalled[0] >= PROPAGATION_SECONDS
+                        assert sent - signalled[0] >= PROPAGATION_SECONDS - 1
                         return
                     assert response.status_code == 200, response.text
 
