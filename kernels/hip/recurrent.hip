@@ -18,16 +18,22 @@ DEVICE void conv_step(const fw_conv_step_params& p) {
   channel.step([&](int row) { return channel.input(row); });
 }
 
-// A thread takes CONV_RUN rows of a channel, of TAPS taps at most.
+// A thread takes CONV_RUN rows of a channel, of TAPS taps at most; all are asked for before one is used.
 template <typename T, int TAPS>
 DEVICE void conv_chunk(const fw_conv_chunk_params& p) {
   const int which = block_x() * threads() + thread(), sequence = block_y();
   const Rows rows = rows_of(p, sequence);
   const int first = rows.first + block_z() * CONV_RUN, end = least(first + CONV_RUN, rows.end);
   if (which >= p.channels || first >= end) return;
+  const T* from = in<T>(p.x) + (size_t)first * p.stride + p.offset + which;
+  T x[CONV_RUN];
+  FW_UNROLL
+  for (int i = 0; i < CONV_RUN; i++) x[i] = from[least(i, end - 1 - first) * p.stride];
   Channel<T, fw_conv_chunk_params, TAPS> channel(p, rows, which, sequence);
   channel.load(first);
-  for (int row = first; row < end; row++) channel.convolve(row, channel.input(row));
+  FW_UNROLL
+  for (int i = 0; i < CONV_RUN; i++)
+    if (first + i < end) channel.convolve(first + i, widen(x[i]));
 }
 
 // The state may stay where it was: conv_chunk has read it by now.
