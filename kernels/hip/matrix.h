@@ -16,10 +16,42 @@
 
 namespace fw {
 
+// Two floats as 16-bit elements side by side: rounded, or the bfloat16 numbers they are CUT to.
+template <typename T, bool CUT>
+DEVICE uint32_t pack_two(float low, float high) {
+  return CUT ? as_uint(low) >> 16 | (as_uint(high) & 0xffff0000u) : pack<T>(low, high);
+}
+// Element i of each of eight pieces.
+DEVICE Words across_eight(const Words (&pieces)[8], int i) {
+  uint32_t words[4];
+  FW_UNROLL
+  for (int m = 0; m < 4; m++) {
+    const uint32_t even = word(pieces[2 * m], i / 2), odd = word(pieces[2 * m + 1], i / 2);
+    words[m] = i % 2 ? even >> 16 | (odd & 0xffff0000u) : (even & 0xffffu) | odd << 16;
+  }
+  return make_words(words[0], words[1], words[2], words[3]);
+}
+
 constexpr int MATRIX_ROWS = 16, MATRIX_COLUMNS = 32;
 
 #if defined(FW_MMA) || (defined(FW_EMULATION) && FW_WAVE == 32)
 #define FW_MATRIX 1
+
+// 8 × 8 elements turned: a lane gives two of row lane / 4 and takes two of that column.
+#if defined(FW_EMULATION)
+inline uint32_t turn_eight(uint32_t two) {
+  const int column = lane<32>() / 4, from = lane<32>() % 4 * 8 + column / 2;
+  const uint32_t even = (uint32_t)shuffle<32>((int)two, from);
+  const uint32_t odd = (uint32_t)shuffle<32>((int)two, from + 4);
+  return column % 2 ? even >> 16 | (odd & 0xffff0000u) : (even & 0xffffu) | odd << 16;
+}
+#else
+DEVICE uint32_t turn_eight(uint32_t two) {
+  uint32_t turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
+  return turned;
+}
+#endif
 
 // NVIDIA's m16n8k16, twice.
 template <int W, typename T>
@@ -35,15 +67,13 @@ struct Matrix {
   // The sum eight rows on from sum i, in lanes whose sum i is of the first eight rows.
   DEVICE static float eight_rows_on(const float (&sums)[SUMS], int i) { return sums[(i + 2) % SUMS]; }
   DEVICE static int position(int w, int j) { return j / 2 * 8 + 2 * w + j % 2; }
+  template <bool CUT = false>
   DEVICE static void turn(const float (&sums)[2][SUMS], Words (&b)[TOKEN_LOADS]) {
-    const int token = lane<W>() / 4, from = lane<W>() % 4 * 8 + token / 2;
     uint32_t words[4];
     FW_UNROLL
     for (int m = 0; m < 4; m++) {
       const float* of = sums[m / 2] + m % 2 * 2;
-      const int two = (int)pack<T>(of[0], of[1]);  // of two tokens
-      const uint32_t even = (uint32_t)shuffle<W>(two, from), odd = (uint32_t)shuffle<W>(two, from + 4);
-      words[m] = token % 2 ? even >> 16 | (odd & 0xffff0000u) : (even & 0xffffu) | odd << 16;
+      words[m] = turn_eight(pack_two<T, CUT>(of[0], of[1]));
     }
     b[0] = make_words(words[0], words[1], words[2], words[3]);
   }
@@ -69,9 +99,10 @@ struct Matrix {
     return shuffle<W>(sums[i], (lane<W>() + 32) % W);
   }
   DEVICE static int position(int w, int j) { return j / 4 * 16 + 4 * w + j % 4; }
+  template <bool CUT = false>
   DEVICE static void turn(const float (&sums)[2][SUMS], Words (&b)[TOKEN_LOADS]) {
-    b[0] = make_words(pack<T>(sums[0][0], sums[0][1]), pack<T>(sums[0][2], sums[0][3]),
-                      pack<T>(sums[1][0], sums[1][1]), pack<T>(sums[1][2], sums[1][3]));
+    b[0] = make_words(pack_two<T, CUT>(sums[0][0], sums[0][1]), pack_two<T, CUT>(sums[0][2], sums[0][3]),
+                      pack_two<T, CUT>(sums[1][0], sums[1][1]), pack_two<T, CUT>(sums[1][2], sums[1][3]));
   }
   DEVICE static void multiply(const Words (&a)[1], const Words (&b)[1], float (&sums)[4]);
 };
@@ -99,6 +130,7 @@ struct Matrix {
     return FW_WMMA == 11 ? sums[(i + 4) % SUMS] : shuffle<W>(sums[i], (lane<W>() + 16) % W);
   }
   DEVICE static int position(int w, int j) { return 8 * w + j; }
+  template <bool CUT = false>
   DEVICE static void turn(const float (&sums)[2][SUMS], Words (&b)[TOKEN_LOADS]) {
     FW_UNROLL
     for (int i = 0; i < TOKEN_LOADS; i++) {
@@ -107,9 +139,9 @@ struct Matrix {
       for (int m = 0; m < 4; m++) {
         if (FW_WMMA == 11) {  // even rows are in the lower half of the wave, odd ones in the upper
           const float own = sums[i / 2][i % 2 * 4 + m], other = shuffle<W>(own, lane<W>() ^ 16);
-          words[m] = lane<W>() < 16 ? pack<T>(own, other) : pack<T>(other, own);
+          words[m] = lane<W>() < 16 ? pack_two<T, CUT>(own, other) : pack_two<T, CUT>(other, own);
         } else {
-          words[m] = pack<T>(sums[i % 2][2 * m], sums[i % 2][2 * m + 1]);
+          words[m] = pack_two<T, CUT>(sums[i % 2][2 * m], sums[i % 2][2 * m + 1]);
         }
       }
       b[i] = make_words(words[0], words[1], words[2], words[3]);

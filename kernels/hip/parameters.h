@@ -84,6 +84,15 @@ struct FwGdnChunkParams {
   int32_t groups, reserved;
 };
 
+// The same on matrix units, in groups of FW_GDN_SPAN: `shared` [k_heads, groups] has what all of a K
+// head's V heads take of the rows, and `own` [v_heads, groups] what each one's gates make of them
+// (gdn_matrix.h).
+struct FwGdnMatrixParams {
+  fw_gdn_chunk_params op;
+  uint64_t shared, own;
+  int32_t groups, reserved;
+};
+
 struct FwReadParams {
   uint64_t data, found;
   int64_t bytes;
@@ -100,6 +109,12 @@ struct FwReadParams {
 #define FW_GDN_KEYS 128 /* the largest key_dim */
 #define FW_GDN_GROUP 4  /* rows that meet a state together */
 #define FW_GDN_FACTS 24 /* what a group's rows do to the state and to one another */
+#define FW_GDN_SPAN 32  /* the same where matrix units take them */
+#define FW_GDN_MATRIX_BLOCK 128 /* threads of gdn_matrix */
+#define FW_GDN_MATRIX_COLUMNS 32 /* the fewest of such a block */
+#define FW_GDN_ROWS_BLOCK 128 /* threads of gdn_matrix_rows */
+#define FW_GDN_SHARED_BYTES 24576 /* of a K head's group for gdn_matrix */
+#define FW_GDN_OWN_BYTES 10512    /* of a V head's */
 #define FW_CONV_RUN 16  /* rows of a chunk that a thread of conv_chunk takes */
 #define FW_CONV_TAPS 8  /* the most taps */
 #define FW_CONV_TAPS_FEW 4 /* of models at hand: leaner code, and what a product does as well */

@@ -46,8 +46,26 @@ void lower(Lowering& to, const fw_gdn_step_params& p, const fw_gated_rms_norm_pa
             FW_GDN_HOLDERS + to.device().wave, params);
 }
 
+// Where it is built: not for WMMA (gdn_matrix.h). Rows are whole pieces of 16 bytes, as a head's keys are.
+bool takes_matrix(const DeviceFacts& device, const fw_gdn_chunk_params& p) {
+  return device.matrix_units && device.architecture.rfind("gfx1", 0) != 0 && p.dtype == FW_BF16 &&
+         p.channels % 8 == 0;
+}
+
+void lower_matrix(Lowering& to, const fw_gdn_chunk_params& p) {
+  const int64_t groups = p.rows / FW_GDN_SPAN + 2 * p.sequences;  // a sequence's last may be of fewer rows
+  const int64_t shared = p.k_heads * groups * FW_GDN_SHARED_BYTES;
+  const uint64_t at = to.workspace(shared + p.v_heads * groups * FW_GDN_OWN_BYTES);
+  const FwGdnMatrixParams params{p, at, at + shared, (int)groups, 0};
+  to.launch("gdn_matrix_rows_bf16", {blocks(p.rows, FW_GDN_SPAN), p.k_heads, p.sequences},
+            FW_GDN_ROWS_BLOCK, params);
+  to.launch("gdn_matrix_bf16", {blocks(p.value_dim, FW_GDN_MATRIX_COLUMNS), p.v_heads, p.sequences},
+            FW_GDN_MATRIX_BLOCK, params);
+}
+
 void lower(Lowering& to, const fw_gdn_chunk_params& p) {
   check_gdn("gdn_chunk", p);
+  if (takes_matrix(to.device(), p)) return lower_matrix(to, p);
   // A sequence's last group may be of fewer rows; batches of four groups read beyond their last.
   const int64_t groups = p.rows / FW_GDN_GROUP + 2 * p.sequences + 4;
   const int64_t rows = p.k_heads * groups * FW_GDN_GROUP * FW_GDN_KEYS * 4;

@@ -15,6 +15,7 @@ from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype, widen_bf16
 from fused import FEW, WIDE, Found, combine_then_gate, product_norm_product, step_then_norm
 from op_bench import SEED, Bench
+from recurrent_cases import gdn
 from sampling import Sampler, Slot
 
 BF16, F16, F32 = Dtype.BF16, Dtype.F16, Dtype.F32
@@ -114,6 +115,29 @@ def attention_does_not_depend_on_how_a_prompt_is_cut(backend: Backend, _: Backen
             _run(backend, part)
             found, wanted = (_buffer(op, "y").read() for op in (part, whole))
             assert np.array_equal(found[: 90 - first], wanted[first:]), (dtype, first)
+
+
+def a_delta_net_does_not_depend_on_how_a_prompt_is_cut(backend: Backend, _: Backend) -> None:
+    for dtype, head_map in ((BF16, 0), (BF16, 1), (F16, 0)):
+        cut = [
+            gdn(Bench(backend, SEED), ops.GdnChunk, [length], 256, dtype=dtype, head_map=head_map)
+            for length in (150, *range(150, 0, -64))
+        ]
+        whole, *parts = cut
+        _run(backend, whole)
+        state, row = _buffer(parts[0], "state").read(), 0
+        for op in parts:
+            rows = min(64, 150 - row)
+            for name in ("qkv", "ab"):
+                _buffer(op, name).write(np.roll(_buffer(whole, name).read(), -row, axis=0))
+            _buffer(op, "row_count").write(np.eye(1, 256, dtype=np.int32)[0] * rows)
+            _buffer(op, "state").write(state)
+            _run(backend, op)
+            state, y = _buffer(op, "state").read(), _buffer(op, "y").read()
+            wanted = _buffer(whole, "y").read()[row : row + rows]
+            assert np.array_equal(y[:rows], wanted), (dtype, head_map, row)
+            row += rows
+        assert np.array_equal(state[1], _buffer(whole, "state").read()[1]), (dtype, head_map)
 
 
 def _buffer(op: Op, name: str) -> Buffer:
@@ -243,6 +267,7 @@ CHECKS: tuple[Callable[[Backend, Backend], None], ...] = (
     rows_of_a_chunk_do_not_depend_on_their_number,
     attention_does_not_depend_on_company,
     attention_does_not_depend_on_how_a_prompt_is_cut,
+    a_delta_net_does_not_depend_on_how_a_prompt_is_cut,
     calls_by_one_launch_give_what_they_give_apart,
     rows_of_a_normed_product_do_not_depend_on_their_company,
     a_normed_step_gives_what_step_and_norm_give,

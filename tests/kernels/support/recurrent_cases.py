@@ -88,10 +88,19 @@ def recurrent_cases() -> Iterator[Case]:
             rounding(dtype))  # fmt: skip
         yield Case(f"gdn-step-{dtype.name}", partial(
             gdn, op=ops.GdnStep, lengths=[1, 5, 0, 1], rows=8, dtype=dtype),
-            rounding(dtype, 1e-5))  # fmt: skip
+            rounding(dtype, 1e-5), 1e-5)  # fmt: skip
         yield Case(f"gdn-chunk-{dtype.name}", partial(
             gdn, op=ops.GdnChunk, lengths=[150], rows=256, dtype=dtype),
-            rounding(dtype, 2e-5))  # fmt: skip
+            rounding(dtype, 2e-5), 2e-5)  # fmt: skip
+        yield Case(f"gdn-chunk-several-{dtype.name}", partial(
+            gdn, op=ops.GdnChunk, lengths=[33, 64, 0, 7], rows=256, dtype=dtype, k_heads=3,
+            v_heads=9, key_dim=72, value_dim=40), rounding(dtype, 2e-5), 2e-5)  # fmt: skip
+        yield Case(f"gdn-chunk-odd-columns-{dtype.name}", partial(
+            gdn, op=ops.GdnChunk, lengths=[45], rows=64, dtype=dtype, k_heads=1, v_heads=8,
+            key_dim=128, value_dim=37, head_map=1), rounding(dtype, 2e-5), 2e-5)  # fmt: skip
+        yield Case(f"gdn-chunk-narrow-{dtype.name}", partial(
+            gdn, op=ops.GdnChunk, lengths=[64], rows=64, dtype=dtype, k_heads=1, v_heads=1,
+            key_dim=8, value_dim=5), rounding(dtype, 2e-5), 2e-5)  # fmt: skip
     yield Case("conv-chunk", partial(
         conv, op=ops.ConvChunk, lengths=[19], rows=32, dtype=F32))  # fmt: skip
     yield Case("conv-chunk-short", partial(
