@@ -39,32 +39,33 @@ DEVICE const T* keys_of(const FwAttentionParams& p, const int* table, int kv_hea
                         at % FW_BLOCK_TOKENS) * p.head_dim;
 }
 
-// The values of POSITIONS positions from `start` on, turned: piece 4 d + w of LDS has dimension d of
-// the positions Unit::position(w, 0 … 7). Positions from `end` on count as zeros.
-template <typename Unit, int DIM, typename T, typename V>
-DEVICE void turn_values(const FwAttentionParams& p, const int* table, int kv_head, int start, int end,
-                        V& turned) {
-  const size_t values = (size_t)p.blocks * p.kv_heads * FW_BLOCK_TOKENS * p.head_dim;
-  for (int task = thread(); task < DIM / 8 * 4; task += BLOCK) {
-    const int w = task % 4, first = task / 4 * 8;
-    Words given[8];
+// A thread's part of the values of POSITIONS positions, eight dimensions of eight of them, on its way
+// to LDS, where piece 4 d + w has dimension d of the positions Unit::position(w, 0 … 7).
+template <typename Unit, int DIM, typename T>
+struct Values {
+  static constexpr int TASKS = DIM / 8 * 4;
+  static_assert(TASKS <= BLOCK, "a thread has one part at most");
+  Words given[8];
+
+  // Those from `start` on; positions from `end` on count as zeros.
+  DEVICE void ask(const FwAttentionParams& p, const int* table, int kv_head, int start, int end) {
+    const size_t values = (size_t)p.blocks * p.kv_heads * FW_BLOCK_TOKENS * p.head_dim;
+    if (thread() >= TASKS) return;
     FW_UNROLL
     for (int j = 0; j < 8; j++) {
-      const int at = start + Unit::position(w, j);
-      given[j] = at < end ? load_words(keys_of<T>(p, table, kv_head, at) + values + first) : no_words();
-    }
-    FW_UNROLL
-    for (int d = 0; d < 8; d++) {
-      uint32_t words[4];
-      FW_UNROLL
-      for (int m = 0; m < 4; m++) {
-        const uint32_t even = word(given[2 * m], d / 2), odd = word(given[2 * m + 1], d / 2);
-        words[m] = d % 2 ? even >> 16 | (odd & 0xffff0000u) : (even & 0xffffu) | odd << 16;
-      }
-      turned[(first + d) * 4 + w] = make_words(words[0], words[1], words[2], words[3]);
+      const int at = start + Unit::position(thread() % 4, j);
+      given[j] = at < end ? load_words(keys_of<T>(p, table, kv_head, at) + values + thread() / 4 * 8)
+                          : no_words();
     }
   }
-}
+  template <typename V>
+  DEVICE void turn(V& turned) const {
+    if (thread() >= TASKS) return;
+    FW_UNROLL
+    for (int d = 0; d < 8; d++)
+      turned[(thread() / 4 * 8 + d) * 4 + thread() % 4] = across_eight(given, d);
+  }
+};
 
 template <int W, int DIM, typename T>
 DEVICE void attention_matrix(const FwAttentionParams& p) {
@@ -73,6 +74,8 @@ DEVICE void attention_matrix(const FwAttentionParams& p) {
   static_assert(TOKENS >= FW_ATTENTION_TOKENS, "the launch has a block for every token");
   constexpr int SLOTS = Unit::SLOTS, SUMS = Unit::SUMS;
   constexpr bool KEPT = Unit::TOKEN_LOADS == 1;  // queries in registers; else read again each time
+  // Values are asked for a step ahead where one block has a unit for itself anyway.
+  constexpr bool AHEAD = KEPT && DIM == FW_MAX_HEAD_DIM;
   FW_LDS(Words, turned, DIM * 4);
   FW_LDS(float, scratch, BLOCK / W);
   const int kv_head = block_x(), sequence = block_z(), shared = p.heads / p.kv_heads;
@@ -110,10 +113,14 @@ DEVICE void attention_matrix(const FwAttentionParams& p) {
   FW_UNROLL
   for (int i = 0; i < SLOTS; i++) largest[i] = LOWEST, weight[i] = 0;
 
+  Values<Unit, DIM, T> next;
+  if (AHEAD) next.ask(p, table, kv_head, 0, longest);
   for (int start = 0; start < longest; start += POSITIONS) {
     barrier();  // until the last values have been read
-    turn_values<Unit, DIM, T>(p, table, kv_head, start, longest, turned);
+    if (!AHEAD) next.ask(p, table, kv_head, start, longest);
+    next.turn(turned);
     barrier();
+    if (AHEAD && start + POSITIONS < longest) next.ask(p, table, kv_head, start + POSITIONS, longest);
     if (start >= longest_of_wave) continue;
 
     float scores[2][SUMS] = {}, seen[SLOTS];
