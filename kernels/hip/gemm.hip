@@ -1,4 +1,4 @@
-// linear and gate_up_silu of many rows: tiles of FW_GEMM_ROWS weight rows and TOKENS tokens.
+// linear and gate_up_silu of many rows: tiles of ROWS weight rows and TOKENS tokens.
 //
 // Columns are taken in order, for every row alike: a row's sums depend neither on its tile nor on how
 // many rows there are. Sums leave through LDS, so that a lane stores 16 bytes at a time.
@@ -42,14 +42,15 @@ DEVICE void store_eight(const FwLinearParams& p, int row, int output, float (&su
   store8(out<T>(p.y) + at, sums);
 }
 
-template <int W, int TOKENS, typename T, bool GATED>
+template <int W, int ROWS, int TOKENS, typename T, bool GATED>
 DEVICE void gemm(const FwLinearParams& p) {
   using Unit = Matrix<W, T>;
-  using Tile = GemmTile<W, TOKENS, T, GEMM_BLOCK>;
-  using Steps = GemmSteps<W, TOKENS, T, GATED>;
+  using Tile = GemmTile<W, ROWS, TOKENS, T, GEMM_BLOCK>;
+  using Steps = GemmSteps<W, ROWS, TOKENS, T, GATED>;
   constexpr int M = Tile::M, N = Tile::N, GIVES = GATED ? 2 : 1;  // weight rows an output
   // As many of a wave's outputs at a time as find room in LDS; a token's are apart from the next one's.
-  constexpr int AT_ONCE = Tile::largest_at_once(Steps::PIECES, GIVES), OUTPUTS = AT_ONCE * MATRIX_ROWS / GIVES;
+  constexpr int AT_ONCE = Tile::largest_at_once(Steps::PIECES, GIVES);
+  constexpr int OUTPUTS = AT_ONCE * MATRIX_ROWS / GIVES;
   constexpr int PITCH = Tile::pitch(OUTPUTS), OF_WAVE = Tile::WAVE_TOKENS * PITCH;
   FW_LARGE_LDS(Words, staged, Steps::PIECES);
   FW_LDS_AS(float, turned, Tile::WAVES * OF_WAVE, staged);
@@ -88,7 +89,7 @@ DEVICE void gemm(const FwLinearParams& p) {
       const int task = j * W + lane<W>(), token = task / EIGHTS, of_wave = task % EIGHTS * 8;
       const int row = row0 + tile.first_token + token;
       const int output =
-          (tile.weights * FW_GEMM_ROWS + tile.first_row + first * MATRIX_ROWS) / GIVES + of_wave;
+          (tile.weights * ROWS + tile.first_row + first * MATRIX_ROWS) / GIVES + of_wave;
       float eight[8];
       FW_UNROLL
       for (int i = 0; i < 8; i++) eight[i] = turned[wave * OF_WAVE + token * PITCH + of_wave + i];
@@ -99,17 +100,23 @@ DEVICE void gemm(const FwLinearParams& p) {
 
 }  // namespace fw
 
-#define GEMM_ENTRY(tokens, suffix, T)                                                              \
-  FW_KERNEL_LARGE_LDS(linear_gemm_##suffix##_##tokens, fw::GEMM_BLOCK,                             \
-                      (16 * fw::GemmSteps<FW_WAVE, tokens, T, false>::PIECES), FwLinearParams) {   \
-    fw::gemm<FW_WAVE, tokens, T, false>(p);                                                        \
-  }                                                                                                \
-  FW_KERNEL_LARGE_LDS(gate_up_silu_gemm_##suffix##_##tokens, fw::GEMM_BLOCK,                       \
-                      (16 * fw::GemmSteps<FW_WAVE, tokens, T, true>::PIECES), FwLinearParams) {    \
-    fw::gemm<FW_WAVE, tokens, T, true>(p);                                                         \
+#define GEMM_ENTRY(op, gated, rows, tokens, suffix, T)                                              \
+  FW_KERNEL_LARGE_LDS(op##_gemm_##suffix##_##tokens, fw::GEMM_BLOCK,                                \
+                      (16 * fw::GemmSteps<FW_WAVE, rows, tokens, T, gated>::PIECES), FwLinearParams) { \
+    fw::gemm<FW_WAVE, rows, tokens, T, gated>(p);                                                   \
   }
-GEMM_ENTRY(64, f16, fw::f16)
-GEMM_ENTRY(128, f16, fw::f16)
-GEMM_ENTRY(64, bf16, fw::bf16)
-GEMM_ENTRY(128, bf16, fw::bf16)
+#define GEMM_ENTRIES(suffix, T)                                            \
+  GEMM_ENTRY(linear, false, FW_GEMM_ROWS, 64, suffix, T)                   \
+  GEMM_ENTRY(linear, false, FW_GEMM_ROWS, 128, suffix, T)                  \
+  GEMM_ENTRY(gate_up_silu, true, FW_GEMM_ROWS, 64, suffix, T)              \
+  GEMM_ENTRY(gate_up_silu, true, FW_GEMM_ROWS, 128, suffix, T)
+GEMM_ENTRIES(f16, fw::f16)
+GEMM_ENTRIES(bf16, fw::bf16)
+#if defined(FW_ASYNC)
+#define GEMM_ENTRIES_TALL(suffix, T)                                       \
+  GEMM_ENTRY(linear_tall, false, FW_GEMM_ROWS_TALL, 128, suffix, T)        \
+  GEMM_ENTRY(gate_up_silu_tall, true, FW_GEMM_ROWS_TALL, 128, suffix, T)
+GEMM_ENTRIES_TALL(f16, fw::f16)
+GEMM_ENTRIES_TALL(bf16, fw::bf16)
+#endif
 #endif

@@ -1,5 +1,6 @@
 // A tile's sums where LDS is filled without registers (FW_ASYNC): STAGES - 1 steps of columns are on
-// their way while one is multiplied, and half a step's operands are read while the other half is.
+// their way while one is multiplied, and operands are read AHEAD of it: all tokens of the step's other
+// half, and as many units of rows as find room in registers.
 #pragma once
 
 #include "gemm_tile.h"
@@ -8,30 +9,28 @@ namespace fw {
 
 constexpr int GEMM_BLOCK = FW_GEMM_BLOCK_ASYNC;
 
-template <int W, int TOKENS, typename T, bool GATED>
+template <int W, int ROWS, int TOKENS, typename T, bool GATED>
 struct GemmSteps {
   using Unit = Matrix<W, T>;
-  using Tile = GemmTile<W, TOKENS, T, GEMM_BLOCK>;
+  using Tile = GemmTile<W, ROWS, TOKENS, T, GEMM_BLOCK>;
   static constexpr int STEP = MATRIX_COLUMNS, STAGES = 4, HALVES = 2;
   using Pieces = GemmPieces<Tile, STEP, GEMM_BLOCK, T>;
   static constexpr int PIECES = STAGES * Pieces::ALL, M = Tile::M, N = Tile::N;
 
-  struct Operands {
-    HalfRows rows[M];
-    HalfTokens tokens[N];
-  };
+  static constexpr int TURNS = HALVES * M, AHEAD = M > 4 ? 1 : 2, KEPT = M > 4 ? 2 : 4;
+  static_assert(TURNS % KEPT == 0, "a turn finds its rows where they were in the step before");
+
   template <typename S>
-  DEVICE static void read(const Tile& tile, S& staged, int stage, int half, Operands& operands) {
-    const auto at = [&](int row, int chunk) {
-      return &staged[stage * Pieces::ALL + Pieces::place(row, half * 2 + chunk)];
-    };
-    FW_UNROLL
-    for (int m = 0; m < M; m++)
-      read_half_rows(operands.rows[m], at(tile.first_row + m * MATRIX_ROWS + half_row(), half_row_chunk()));
-    FW_UNROLL
-    for (int n = 0; n < N; n += 2)
-      read_half_tokens(operands.tokens[n], operands.tokens[n + 1],
-                       at(FW_GEMM_ROWS + tile.first_token + n * Unit::TOKENS + half_token(), half_token_chunk()));
+  DEVICE static void read_rows(const Tile& tile, S& staged, int stage, int turn, HalfRows& rows) {
+    const int row = tile.first_row + turn % M * MATRIX_ROWS + half_row();
+    read_half_rows(rows, &staged[stage * Pieces::ALL + Pieces::place(row, turn / M * 2 + half_row_chunk())]);
+  }
+  template <typename S>
+  DEVICE static void read_tokens(const Tile& tile, S& staged, int stage, int half, int n,
+                                 HalfTokens (&tokens)[N]) {
+    const int token = ROWS + tile.first_token + n * Unit::TOKENS + half_token();
+    read_half_tokens(tokens[n], tokens[n + 1],
+                     &staged[stage * Pieces::ALL + Pieces::place(token, half * 2 + half_token_chunk())]);
   }
 
   template <typename S>
@@ -51,28 +50,32 @@ struct GemmSteps {
     for (int s = 0; s < STAGES - 1; s++) ask(s * STEP, s);
     wait_async_groups<STAGES - 2>();
     barrier();
-    Operands operands[HALVES];
-    read(tile, staged, 0, 0, operands[0]);
+    HalfRows rows[KEPT];
+    HalfTokens tokens[HALVES][N];
+    FW_UNROLL
+    for (int turn = 0; turn < AHEAD; turn++) read_rows(tile, staged, 0, turn, rows[turn]);
+    FW_UNROLL
+    for (int n = 0; n < N; n += 2) read_tokens(tile, staged, 0, 0, n, tokens[0]);
     int stage = 0, free = STAGES - 1;
-    for (int k = 0; k < p.x_stride; k += STEP)
+    for (int k = 0; k < p.x_stride; k += STEP) {
+      ask(k + (STAGES - 1) * STEP, free);
+      free = free + 1 == STAGES ? 0 : free + 1;
       FW_UNROLL
-      for (int half = 0; half < HALVES; half++) {
-        if (half == 0) {
-          read(tile, staged, stage, 1, operands[1]);
-          ask(k + (STAGES - 1) * STEP, free);
-          free = (free + 1) % STAGES;
-        } else {
+      for (int turn = 0; turn < TURNS; turn++) {
+        const int half = turn / M, m = turn % M;
+        if (turn + AHEAD == TURNS) {
           wait_async_groups<STAGES - 2>();
-          barrier();  // the next step is there for all, and the last one was read by all
-          stage = (stage + 1) % STAGES;
-          read(tile, staged, stage, 0, operands[0]);
-        }
-        FW_UNROLL
-        for (int m = 0; m < M; m++)
+          barrier();  // the next step is there for all, and this one was read by all
+          stage = stage + 1 == STAGES ? 0 : stage + 1;
           FW_UNROLL
-          for (int n = 0; n < N; n++)
-            multiply_half<T>(operands[half].rows[m], operands[half].tokens[n], sums[m][n]);
+          for (int n = 0; n < N; n += 2) read_tokens(tile, staged, stage, 0, n, tokens[0]);
+        }
+        read_rows(tile, staged, stage, (turn + AHEAD) % TURNS, rows[(turn + AHEAD) % KEPT]);
+        if (half == 0 && m * 2 < N) read_tokens(tile, staged, stage, 1, m * 2, tokens[1]);
+        FW_UNROLL
+        for (int n = 0; n < N; n++) multiply_half<T>(rows[turn % KEPT], tokens[half][n], sums[m][n]);
       }
+    }
     wait_async_groups<0>();
   }
 };

@@ -8,10 +8,10 @@ namespace fw {
 
 constexpr int GEMM_BLOCK = FW_GEMM_BLOCK;
 
-template <int W, int TOKENS, typename T, bool GATED>
+template <int W, int ROWS, int TOKENS, typename T, bool GATED>
 struct GemmSteps {
   using Unit = Matrix<W, T>;
-  using Tile = GemmTile<W, TOKENS, T, GEMM_BLOCK>;
+  using Tile = GemmTile<W, ROWS, TOKENS, T, GEMM_BLOCK>;
   static constexpr int STEP = 2 * MATRIX_COLUMNS;
   using Pieces = GemmPieces<Tile, STEP, GEMM_BLOCK, T>;
   static constexpr int PIECES = Pieces::ALL, M = Tile::M, N = Tile::N;
@@ -24,7 +24,7 @@ struct GemmSteps {
       FW_UNROLL
       for (int i = 0; i < Unit::TOKEN_LOADS; i++)
         b[n][i] = staged[Pieces::place(
-            FW_GEMM_ROWS + tile.first_token + n * Unit::TOKENS + Unit::token(i), at + Unit::token_offset(i) / 8)];
+            ROWS + tile.first_token + n * Unit::TOKENS + Unit::token(i), at + Unit::token_offset(i) / 8)];
     FW_UNROLL
     for (int m = 0; m < M; m++) {
       Words a[Unit::ROW_LOADS];

@@ -123,6 +123,7 @@ struct FwReadParams {
 #define FW_LINEAR_BLOCK 256
 #define FW_LINEAR_BLOCK_FEW 512 /* of a layer with no more panels than the device has units */
 #define FW_GEMM_ROWS 128 /* of weights, in a tile of a prompt's product */
+#define FW_GEMM_ROWS_TALL 160 /* where LDS is filled without registers, if fewer turns of blocks do it then */
 #define FW_GEMM_BLOCK 256 /* threads of such a product */
 #define FW_GEMM_BLOCK_ASYNC 128 /* where LDS is filled without registers: each wave has more of the tile */
 #define FW_ATTENTION_TOKENS 64 /* the fewest that a block of attention_matrix takes */

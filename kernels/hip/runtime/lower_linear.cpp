@@ -41,6 +41,17 @@ int split_of(const DeviceFacts& device, const Family& family, int weight_rows, i
 // No decode step has more rows than the largest tile: more are a prompt's.
 bool is_gemm(const Lowering& to, int rows) { return to.prefill || rows > LARGEST_TILE; }
 
+// Whether taller tiles are done sooner: a unit has two blocks at once, and a turn of all units takes as
+// long as a tile has rows. Only a launch's time follows from it, never a sum.
+bool takes_tall_tiles(const DeviceFacts& device, int weight_rows, int rows) {
+  if (device.gemm_threads != FW_GEMM_BLOCK_ASYNC) return false;
+  const auto time = [&](int tile) {
+    const int64_t tiles = (int64_t)blocks(weight_rows, tile) * blocks(rows, 128);
+    return (int64_t)blocks(tiles, 2 * device.compute_units) * tile;
+  };
+  return time(FW_GEMM_ROWS_TALL) < time(FW_GEMM_ROWS);
+}
+
 int row_tile(const Family& family, int rows) {
   int tile = family.smallest_tile;
   while (tile < rows && tile < family.largest_tile) tile *= 2;
@@ -86,10 +97,12 @@ void lower_product(Lowering& to, const char* op, const Weights* weights, const R
   if (*family.name && is_gemm(to, rows.rows)) {
     const int tiles = blocks(weight_rows, FW_GEMM_ROWS);
     const bool few = (int64_t)tiles * blocks(rows.rows, 128) < to.device().compute_units;
+    const bool tall = !few && takes_tall_tiles(to.device(), weight_rows, rows.rows);
     const int tokens = few ? 64 : 128;
     // Neighbours share their weights.
-    to.launch(text("%s_gemm_%s_%d", op, suffix(x_dtype), tokens),
-              {blocks(rows.rows, tokens), tiles, 1}, to.device().gemm_threads, p);
+    to.launch(text("%s%s_gemm_%s_%d", op, tall ? "_tall" : "", suffix(x_dtype), tokens),
+              {blocks(rows.rows, tokens), tall ? blocks(weight_rows, FW_GEMM_ROWS_TALL) : tiles, 1},
+              to.device().gemm_threads, p);
     return;
   }
   const Grid grid{blocks(p.outputs, outputs), blocks(rows.rows, tile), 1};
