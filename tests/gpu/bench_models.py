@@ -16,7 +16,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from flatwake_kernels.backends import BackendName
 from flatwake_kernels.native import NativePlan
@@ -29,26 +29,17 @@ from random_qwen3_5 import SIZES, write
 
 USERS = (1, 2, 4, 8)
 DEPTH, DEEP = 64, 32768
-READ_BYTES = 6 << 30
+PROMPT = 2048
 
 
-def read_rate() -> float:
-    """Bytes a second of a sum over 6 GB, the best of five."""
-    import torch
-
-    data = torch.ones(READ_BYTES // 2, dtype=torch.bfloat16, device="cuda").view(torch.int32)
-    best = 0.0
-    for _ in range(5):
-        torch.cuda.synchronize()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        data.sum(dtype=torch.int32)
-        end.record()
-        torch.cuda.synchronize()
-        best = max(best, data.nbytes / (start.elapsed_time(end) / 1e3))
-    del data
-    torch.cuda.empty_cache()
-    return best
+def cublas(sizes: list[str], *, tokens: int | None) -> dict[str, Any]:
+    """What cublas_step.py says of the device and these sizes."""
+    command = [sys.executable, str(Path(__file__).with_name("cublas_step.py")), *sizes]
+    command += ["--users", *map(str, USERS)]
+    if tokens:
+        command += ["--tokens", str(tokens)]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return cast(dict[str, Any], json.loads(answer))
 
 
 def decode(runner: Runner, rate: float, steps: int) -> dict[str, dict[str, float]]:
@@ -105,48 +96,45 @@ def by_op(runner: Runner, users: int) -> dict[str, list[float]]:
     return found
 
 
-def bench(runner: Runner, rate: float, options: argparse.Namespace) -> dict[str, object]:
-    found: dict[str, object] = {"decode": decode(runner, rate, options.steps)}
+def bench(runner: Runner, rate: float, options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {"decode": decode(runner, rate, options.steps)}
     found["launches"] = launches(runner)
     if options.deep:
         found["depth"] = depth(runner, rate, options.steps)
     if options.quick:
         return found
-    prefill = measure_prefill(runner, 2048, 3)
+    prefill = measure_prefill(runner, PROMPT, 3)
     found["prefill_seconds_2048"] = prefill.seconds
     print(
-        f"  prefill of 2048: {prefill.seconds * 1e3:.1f} ms, {prefill.tokens_per_second:.0f} tok/s",
+        f"  prefill of {PROMPT}: {prefill.seconds * 1e3:.1f} ms, "
+        f"{prefill.tokens_per_second:.0f} tok/s",
         flush=True,
     )
     print("  by op at 1:")
     found["by_op_1"] = by_op(runner, 1)
     print("  by op at 8:")
     found["by_op_8"] = by_op(runner, 8)
-    print("  by op of a chunk of 2048:")
-    chunk = time_by_op(runner.plans.chunk[2048], 2)
+    print(f"  by op of a chunk of {PROMPT}:")
+    chunk = time_by_op(runner.plans.chunk[PROMPT], 2)
     found["by_op_chunk"] = {op.name: [op.calls, round(op.seconds * 1e3, 3)] for op in chunk}
     for op in chunk[:10]:
         print(f"    {op.name:20} {op.calls:4} {op.seconds * 1e3:8.3f} ms")
     return found
 
 
-def compare(size: str, found: dict[str, object]) -> None:
+def compare(found: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Add cuBLAS's times for the same shapes, and the ratios."""
-    import cublas_step
-
-    steps = cublas_step.decode_seconds(size, USERS)
-    ours = cast(dict[str, dict[str, float]], found["decode"])["step_ms"]
+    ours = found["decode"]["step_ms"]
+    steps = theirs["decode"]
     found["cublas_ms"] = {users: round(s * 1e3, 4) for users, s in steps.items()}
     found["cublas_linear_ratio"] = {
         users: round(s * 1e3 / ours[users], 4) for users, s in steps.items()
     }
     print(f"  cuBLAS ÷ our whole step: {found['cublas_linear_ratio']}", flush=True)
-    if "prefill_seconds_2048" in found:
-        theirs = cublas_step.prefill_seconds(size, 2048)
-        found["cublas_prefill_seconds_2048"] = theirs
-        found["prefill_ratio"] = theirs / cast(float, found["prefill_seconds_2048"])
+    if "prefill" in theirs:
+        found["cublas_prefill_seconds_2048"] = theirs["prefill"]
+        found["prefill_ratio"] = theirs["prefill"] / found["prefill_seconds_2048"]
         print(f"  torch's GEMMs ÷ our prefill: {found['prefill_ratio']:.3f}", flush=True)
-    cublas_step.forget()
 
 
 def provenance() -> dict[str, object]:
@@ -176,7 +164,11 @@ def main() -> None:
     parser.add_argument("--no-cublas", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rate = read_rate() if options.backend == "cuda" else float("nan")
+    theirs, rate = {}, float("nan")
+    if options.backend == "cuda":
+        beside = [] if options.no_cublas else options.sizes
+        theirs = cublas(beside, tokens=None if options.quick else PROMPT)
+        rate = theirs["read_bytes_per_second"]
     print(f"reads {rate / 1e12:.2f} TB/s", flush=True)
     models: dict[str, object] = {}
     for size in options.sizes:
@@ -186,7 +178,7 @@ def main() -> None:
             model=str(model),
             backend=cast(BackendName, options.backend),
             context_length=DEEP + 1024 if options.deep else 4096,
-            prefill_tokens=2048,
+            prefill_tokens=PROMPT,
             graphs=options.graphs,
             look_ahead=options.look_ahead,
         )
@@ -195,8 +187,8 @@ def main() -> None:
         found = bench(runner, rate, options)
         runner.close()
         del runner
-        if not options.no_cublas:
-            compare(size, found)
+        if size in theirs:
+            compare(found, theirs[size])
         models[size] = found
         if options.json:
             text = json.dumps(

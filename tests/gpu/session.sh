@@ -53,6 +53,7 @@ if [ "$what" = tune ]; then
 fi
 
 wait $writer
+step 100 check python3 tests/kernels/hip/check_device.py --backend cuda
 step 150 bench python3 $bench 4B 9B 0.8B --json $results/models.json
 step 45 deep python3 $bench 4B --deep --quick --no-cublas --json $results/deep.json
 step 50 layers-4B $layers $models/4B --backend cuda --tokens 160 --graphs on \
@@ -65,5 +66,4 @@ step 40 layers-4B-off $layers $models/4B --backend cuda --rounds 2 --tokens 96 -
   --output $results/layers-4B-off.json
 step 30 layers-0.8B $layers $models/0.8B --backend cuda --rounds 2 --tokens 160 --graphs on \
   --output $results/layers-0.8B.json
-step 100 check python3 tests/kernels/hip/check_device.py --backend cuda
 step 60 ops python3 $ops --backend cuda --json $results/ops.json

@@ -13,7 +13,7 @@ from flatwake_kernels.backend import Backend
 from flatwake_kernels.buffer import Buffer
 from flatwake_kernels.declaration import Op
 from flatwake_kernels.dtype import Dtype, widen_bf16
-from fused import FEW, WIDE, Found, combine_then_gate, product_norm_product, step_then_norm
+from fused import FEW, HALF, WIDE, Found, combine_then_gate, product_norm_product, step_then_norm
 from op_bench import SEED, Bench
 from recurrent_cases import gdn
 from sampling import Sampler, Slot
@@ -213,6 +213,10 @@ def calls_by_one_launch_give_what_they_give_apart(backend: Backend, reference: B
             for sizes in (WIDE, FEW)
             for kind in ("linear", "gate_up", "conv")
             for lengths in ([1], [1, 2, 1, 0, 3], [1] * 13, [2] * 11, [1] * 18 + [2] * 20)
+        ),
+        *(
+            lambda b, apart, kind=kind: product_norm_product(b, [1] * 9, kind, HALF, apart=apart)
+            for kind in ("linear", "gate_up")
         ),
     ]
     for group in groups:
