@@ -3,7 +3,8 @@
     python figures.py results.json ../../docs/benchmarks/h200.json --commit HASH
 
 `results.json` is what `session.sh all` leaves in its folder. What it doesn't hold (the machine, the
-fixture's positions) stays as the figures' file has it.
+fixture's positions, a part that found no time) stays as the figures' file has it; `sources` says of
+which commit such a part is.
 """
 
 from __future__ import annotations
@@ -37,12 +38,19 @@ def figures(results: dict[str, Any]) -> dict[str, Any]:
         "prefill_ratio": {s: round(models[s]["prefill_ratio"], 3) for s in SIZES},
         "graph_speedup": {users: round(graphs[users] / without[users], 3) for users in without},
         "serving_loss": {s: _loss(results[f"layers-{s}"]) for s in ("4B", "9B")},
-        "serving_loss_reported": {"0.8B": _loss(results["layers-0.8B"])},
         "serving_loss_without_graphs": {"4B": _loss(results["layers-4B-off"])},
         "join_ttft_ms": round(engine["join"]["join_ttft_ms"], 1),
         "join": {name: round(engine["join"][name], 1) for name in JOIN},
         **{name: engine[name] for name in ("full_context", "replays", "requests")},
+        **_reported(results),
     }
+
+
+def _reported(results: dict[str, Any]) -> dict[str, Any]:
+    """Of the last model that a session serves, if it came to that."""
+    if "layers-0.8B" not in results:
+        return {}
+    return {"serving_loss_reported": {"0.8B": _loss(results["layers-0.8B"])}}
 
 
 def _model(part: dict[str, Any]) -> dict[str, Any]:
@@ -65,10 +73,13 @@ def main() -> None:
     parser.add_argument("figures", type=Path)
     parser.add_argument("--commit", required=True, help="of the sources that were measured")
     options = parser.parse_args()
-    found = json.loads(options.figures.read_text()) | figures(
-        json.loads(options.results.read_text())
-    )
-    found["commit"] = options.commit
+    before = json.loads(options.figures.read_text())
+    new = figures(json.loads(options.results.read_text()))
+    found = before | new | {"commit": options.commit}
+    sources = {name: of for name, of in before["sources"].items() if name not in new}
+    if "serving_loss_reported" not in new:
+        sources.setdefault("serving_loss_reported", {"commit": before["commit"]})
+    found["sources"] = sources
     options.figures.write_text(json.dumps(found, indent=2) + "\n")
 
 
