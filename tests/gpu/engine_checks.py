@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -99,7 +100,8 @@ async def join(config: EngineConfig, rounds: int) -> dict[str, object]:
         sink, done = engine.submit(ids, 2)
         await done.wait()
         alone.append(sink.times[0] - began)
-    firsts, gaps, steps = [], [], []
+    firsts, steps = [], []
+    gaps: list[tuple[float, float]] = []  # each stream's longest, and when it began after the join
     for number in range(rounds):
         streams = [engine.submit(prompt(60, index), 400) for index in range(3)]
         while any(len(sink.times) < 60 for sink, _ in streams):
@@ -113,8 +115,8 @@ async def join(config: EngineConfig, rounds: int) -> dict[str, object]:
         firsts.append(sink.times[0] - began)
         for other, ended in streams:
             await ended.wait()
-            between = [b - a for a, b in zip(other.times, other.times[1:], strict=False)]
-            steps.append(statistics.median(between))
+            between = [(b - a, a - began) for a, b in pairwise(other.times)]
+            steps.append(statistics.median(gap for gap, _ in between))
             gaps.append(max(between))
     await client.close()
     step, own = statistics.median(steps), statistics.median(alone)
@@ -124,7 +126,9 @@ async def join(config: EngineConfig, rounds: int) -> dict[str, object]:
         "own_prefill_ms": own * 1e3,
         "decode_step_ms": step * 1e3,
         "allowed_ms": (2 * step + own) * 1e3 + 3,
-        "longest_gap_ms": max(gaps) * 1e3,
+        "longest_gap_ms": max(gaps)[0] * 1e3,
+        "longest_gap_began_ms": max(gaps)[1] * 1e3,
+        "usual_gap_ms": statistics.median(gap for gap, _ in gaps) * 1e3,
         "allowed_gap_ms": (own + step) * 1e3,
     }
 
