@@ -1,7 +1,8 @@
 """Qwen3.5 checkpoints with random weights, of the public sizes: `python random_qwen3_5.py 4B OUT`.
 
 Shapes, names and types are the published models'. Speed doesn't depend on the values, so a block of
-them is written again and again; --fresh draws every one, for what looks at results.
+them is written again and again; --fresh draws every one, for what looks at results
+(clear_weights.py says from what).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from clear_weights import carried_channels, draw
+from numpy.typing import NDArray
 
 BLOCK = 1 << 20
-SPREAD = 0.5
 TOKENIZER = Path(__file__).parents[1] / "fixtures" / "hybrid" / "model"
 SIZES: dict[str, dict[str, int | bool]] = {
     "0.8B": {"hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 24,
@@ -84,17 +86,14 @@ def tensors(config: dict[str, int | bool]) -> Iterator[tuple[str, tuple[int, ...
         yield "lm_head.weight", (248320, h)
 
 
-def drawn(seed: tuple[int, ...], spread: float = 0.0) -> bytes:
-    """BLOCK bfloat16 values around 0, cut off and not rounded. Each thousand has a size of its own:
-    `spread` is its logarithm's deviation. Rows of an embedding differ so, and the largest logit is
-    then well above the second.
-    """
-    rng = np.random.default_rng(seed)
-    values = rng.normal(0, 0.02, (BLOCK // 1024, 1024))
-    if spread:
-        values *= np.exp(rng.normal(0, spread, (BLOCK // 1024, 1)))
-    bits = values.astype(np.float32).reshape(-1).view(np.uint32) >> 16
-    return bits.astype(np.uint16).tobytes()
+def drawn(seed: tuple[int, ...]) -> bytes:
+    """BLOCK bfloat16 values around 0."""
+    return bfloat16(np.random.default_rng(seed).normal(0, 0.02, BLOCK).astype(np.float32))
+
+
+def bfloat16(values: NDArray[np.float32]) -> bytes:
+    """Cut off, not rounded."""
+    return (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
 
 
 def write(size: str, folder: Path, seed: int = 0, *, fresh: bool = False) -> Path:
@@ -107,7 +106,6 @@ def write(size: str, folder: Path, seed: int = 0, *, fresh: bool = False) -> Pat
     for name in ("tokenizer.json", "tokenizer_config.json"):  # so that it can be served
         if (TOKENIZER / name).exists():
             shutil.copy(TOKENIZER / name, folder / name)
-    block = drawn((seed,))
     header, offset = {}, 0
     for name, shape in tensors(config):
         end = offset + 2 * int(np.prod(shape))
@@ -118,9 +116,15 @@ def write(size: str, folder: Path, seed: int = 0, *, fresh: bool = False) -> Pat
     part = folder / "model.part"
     with part.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for number, start in enumerate(range(0, offset, 2 * BLOCK)):
-            values = drawn((seed, number), SPREAD) if fresh else block
-            file.write(values[: min(2 * BLOCK, offset - start)])
+        if fresh:
+            carried = carried_channels(int(config["hidden_size"]), seed)
+            for number, (name, shape) in enumerate(tensors(config)):
+                rng = np.random.default_rng((seed, number))
+                file.writelines(map(bfloat16, draw(name, shape, rng, carried)))
+        else:
+            block = drawn((seed,))
+            for start in range(0, offset, 2 * BLOCK):
+                file.write(block[: min(2 * BLOCK, offset - start)])
     part.rename(folder / "model.safetensors")
     return folder
 

@@ -32,8 +32,8 @@ def versions() -> dict[str, str]:
     return {"torch": torch.__version__, "transformers": transformers.__version__}
 
 
-def load_oracle(model: Path) -> Any:
-    """The model as transformers reads it, its weights (dequantised) as float32."""
+def load_oracle(model: Path, dtype: str = "float32") -> Any:
+    """The model as transformers reads it, its weights (dequantised) of a torch type."""
     versions()
     import torch
     from transformers import AutoModelForCausalLM
@@ -42,7 +42,7 @@ def load_oracle(model: Path) -> Any:
     folder = model
     if model.is_file():
         folder, where = model.parent, {"gguf_file": model.name}
-    oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **where)
+    oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **where)
     return oracle.eval()
 
 
@@ -77,28 +77,33 @@ def trace_oracle(
 
 
 def trace_forced(
-    oracle: Any, prompts: Sequence[Sequence[int]], fed: Sequence[Sequence[int]]
+    model: Path, prompts: Sequence[Sequence[int]], fed: Sequence[Sequence[int]]
 ) -> list[Trace]:
-    """Traces over tokens that were chosen beforehand, with what bfloat16 moves each position's
-    logits by. The oracle computes in bfloat16 afterwards.
+    """Traces over tokens that were chosen beforehand, with the most that bfloat16 moves any logit
+    of each position by.
     """
-    import torch
-
-    def logits() -> list[NDArray[np.float32]]:
-        found = []
-        for prompt, lead in zip(prompts, fed, strict=True):
-            with torch.inference_mode():
-                whole = oracle(torch.tensor([[*prompt, *lead]]), use_cache=False).logits[0]
-            found.append(whole[len(prompt) - 1 : -1].float().numpy())
-        return found
-
-    exact = logits()
-    oracle.to(torch.bfloat16)
+    exact = forced_logits(load_oracle(model), prompts, fed)
+    # Loaded anew: a cast would round rope's frequencies too, which transformers keeps in float32.
+    rounded = forced_logits(load_oracle(model, "bfloat16"), prompts, fed)
     traces = []
-    for prompt, lead, whole, rounded in zip(prompts, fed, exact, logits(), strict=True):
+    for prompt, lead, whole, near in zip(prompts, fed, exact, rounded, strict=True):
         ids, best = (np.stack(column) for column in zip(*map(top_of, whole), strict=True))
-        moved = np.abs(np.take_along_axis(rounded, ids.astype(np.int64), axis=1) - best)
         chosen = tuple(int(i) for i in ids[:, 0])
-        errors = moved.max(axis=1)
+        errors = np.abs(near - whole).max(axis=1)
         traces.append(Trace(tuple(prompt), chosen, ids, best, tuple(lead), errors))
     return traces
+
+
+def forced_logits(
+    oracle: Any, prompts: Sequence[Sequence[int]], fed: Sequence[Sequence[int]]
+) -> list[NDArray[np.float32]]:
+    """`[len(fed), vocabulary]` of each prompt, before each of the tokens that are fed."""
+    import torch
+
+    found = []
+    for prompt, lead in zip(prompts, fed, strict=True):
+        ids = torch.tensor([[*prompt, *lead]])
+        with torch.inference_mode():
+            kept = oracle(ids, use_cache=False, logits_to_keep=len(lead) + 1).logits[0, :-1]
+        found.append(kept.float().numpy())
+    return found

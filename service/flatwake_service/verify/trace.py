@@ -41,7 +41,8 @@ class Trace:
     fed.
 
     `top_ids` and `top_logits` `[len(tokens), TOP]` are the largest logits there, largest first;
-    `errors` `[len(tokens)]` how far the oracle moved them by computing in 16 bits, if it was asked.
+    `errors` `[len(tokens)]` the most that any logit there moved by when the oracle computed in 16
+    bits, if it was asked.
     """
 
     prompt: tuple[int, ...]

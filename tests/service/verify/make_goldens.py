@@ -96,7 +96,7 @@ def random_weights(size: str) -> None:
         ids = [[rng.randrange(248320) for _ in range(n + RANDOM_TOKENS)] for n in RANDOM_LENGTHS]
         prompts = [i[:-RANDOM_TOKENS] for i in ids]
         fed = [i[-RANDOM_TOKENS:] for i in ids]
-        traces = oracle.trace_forced(oracle.load_oracle(model), prompts, fed)
+        traces = oracle.trace_forced(model, prompts, fed)
     save(FOLDER / f"random-{size}.npz", traces, notes())
 
 

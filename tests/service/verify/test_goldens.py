@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flatwake_kernels.backends import BackendName, unavailable
 from flatwake_service.engine.config import EngineConfig
 from flatwake_service.engine.runner import open_runner
 from flatwake_service.verify.replay import replay
-from flatwake_service.verify.trace import Trace, compare, load
+from flatwake_service.verify.trace import LEAST_SHARE, Trace, compare, load
 from tiny_models import TINY, write_tiny
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -61,6 +62,21 @@ def test_the_hybrid_fixture_answers_as_transformers_does(backend: BackendName, c
 def test_the_gpu_kernels_answer_as_transformers_does_when_emulated() -> None:
     assert unavailable("emulation") is None
     check(HYBRID, "hybrid", "emulation", chunk=64, counted=0.98, most=8)  # a second a position
+
+
+def test_a_random_model_chooses_clearly_and_not_always_the_same() -> None:
+    """`tests/gpu/check_golden.py` compares it: few tokens, or one of them, would say little."""
+    traces, _ = load(GOLDENS / "random-0.8B.npz")
+    margins = np.concatenate([t.margins for t in traces])
+    counted = margins >= max(t.errors.max() for t in traces if t.errors is not None)
+    tokens = np.concatenate([t.tokens for t in traces])[counted]
+    found, often = np.unique(tokens, return_counts=True)
+    print(
+        f"{counted.sum()} of {len(margins)} count, {len(found)} tokens, at most {often.max()} times"
+    )
+    assert counted.mean() >= LEAST_SHARE
+    assert len(found) >= 60
+    assert often.max() <= 0.1 * len(tokens)
 
 
 def test_smollm2_answers_twenty_prompts_as_transformers_does(smollm2: Path) -> None:
