@@ -66,7 +66,7 @@ def draw(
         if name.endswith(("q_norm.weight", "k_norm.weight")):
             values[:ROTARY] += 1
         if name == "model.norm.weight":
-            values[carried[start:stop]] = -1  # Its factor is one more
+            values[carried[start:stop]] = -1  # its factor is one more
         yield values
 
 

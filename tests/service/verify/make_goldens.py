@@ -15,16 +15,18 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from flatwake_service.text import load_tokenizer
 from flatwake_service.verify import oracle
 from flatwake_service.verify.prompts import PROMPTS
-from flatwake_service.verify.trace import save
+from flatwake_service.verify.trace import load, save
 from flatwake_service.weights import open_checkpoint
 from flatwake_service.weights.fetch import fetch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "gpu"))
 
+import planted_faults
 from random_qwen3_5 import write
 from tiny_models import TINY, write_tiny
 
@@ -100,11 +102,32 @@ def random_weights(size: str) -> None:
     save(FOLDER / f"random-{size}.npz", traces, notes())
 
 
+def faults(size: str) -> None:
+    """What share of that golden's counted tokens turns with each fault."""
+    traces, _ = load(FOLDER / f"random-{size}.npz")
+    largest = max(t.errors.max() for t in traces if t.errors is not None)
+    counts = np.concatenate([t.margins for t in traces]) >= largest
+    tokens = np.concatenate([t.tokens for t in traces])
+    print(f"{counts.sum()} of {len(counts)} positions count")
+    with tempfile.TemporaryDirectory() as folder:
+        reader = oracle.load_oracle(write(size, Path(folder) / size, fresh=True))
+    prompts, fed = [t.prompt for t in traces], [t.fed for t in traces]
+    for name, fault in planted_faults.faults(reader, RANDOM_TOKENS):
+        with fault:
+            wrong = oracle.forced_logits(reader, prompts, fed)
+        turned = np.concatenate([logits.argmax(axis=1) for logits in wrong]) != tokens
+        print(f"{turned[counts].mean():6.1%} turn: {name}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", help="SmolLM2's source; without it, the rest")
     parser.add_argument("--random", action="store_true", help="only random-weight Qwen3.5 0.8B")
+    parser.add_argument("--faults", action="store_true", help="only print what faults turn of it")
     options = parser.parse_args()
+    if options.faults:
+        faults("0.8B")
+        return
     if options.random:
         random_weights("0.8B")
         return
