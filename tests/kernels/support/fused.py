@@ -15,9 +15,9 @@ from op_bench import SEED, Bench, decode, sequence_rows
 
 BF16 = Dtype.BF16
 WIDE, HALF, FEW = (96, 416, 100), (768, 1536, 2200), (2208, 64, 48)
-"""Columns of x, of a normed row (three chunks and a rest, in WIDE; a turn and a half of 32 lanes' or
-of 64 lanes' waves, in HALF), and outputs: a device of four units has more panels than units in each
-layer of WIDE, and no more in those of FEW."""
+"""Columns of x, of a normed row (three chunks and a rest, in WIDE; a turn and a half of 32 lanes'
+or of 64 lanes' waves, in HALF), and outputs: a device of four units has more panels than units in
+each layer of WIDE, and no more in those of FEW."""
 CHANNELS, TAPS, SLOTS = 48, 4, 70
 
 
