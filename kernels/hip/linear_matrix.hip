@@ -72,8 +72,7 @@ DEVICE float row_scale(const FwLinearParams& p, int row) {
 template <int W, int BLOCK, int ROWS, typename T, bool GATED, bool SCALED, typename After>
 DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   using Unit = Matrix<W, T>;
-  // LDS has room for the sums of so many waves.
-  constexpr int WAVES = BLOCK / W, HELD = ROWS <= 16 ? WAVES : FW_LINEAR_BLOCK / W;
+  constexpr int WAVES = BLOCK / W, HELD = FW_LINEAR_BLOCK / W;  // waves whose sums LDS has room for
   constexpr int TILES = ROWS > Unit::TOKENS ? ROWS / Unit::TOKENS : 1;
   constexpr int TOKENS = TILES * Unit::TOKENS;
   // Few tokens lie apart, so that a wave's lanes are in banks of their own.
@@ -101,12 +100,10 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   float sums[TILES][Unit::SUMS] = {};
   constexpr bool EARLY = ROWS <= 16;
   constexpr int COLUMNS = 4 * MATRIX_COLUMNS, STEP = WAVES * COLUMNS;
-  constexpr int DEPTH = EARLY && BLOCK == FW_LINEAR_BLOCK_FEW ? 2 : 1;
+  constexpr int DEPTH = EARLY ? BLOCK / FW_LINEAR_BLOCK : 1;
   using Taken = Chunk<W, EARLY ? 4 : 2, TILES, T>;
   Taken chunks[DEPTH];
-  // What would be a last turn of half of the waves is all waves', a half of a chunk each.
-  const bool halved = EARLY && DEPTH == 1 && p.x_stride > STEP && p.x_stride % STEP == STEP / 2;
-  const int whole = halved ? p.x_stride - STEP / 2 : p.x_stride / COLUMNS * COLUMNS;
+  const int whole = p.x_stride / COLUMNS * COLUMNS;
   const auto ask_early = [&](Taken& chunk, int at) {
     if (EARLY && at < whole) chunk.ask(weight, x, at);
   };
@@ -145,14 +142,6 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
   if constexpr (ROWS == 32) {  // has registers for what nvcc then asks for ahead; the others are slower so
     for (; k < whole; k += DEPTH * STEP) turn();
     for (k = last ? whole : p.x_stride; k < p.x_stride; k += MATRIX_COLUMNS) rest();
-  } else if (halved) {
-    FW_NO_UNROLL
-    for (; k < whole - STEP; k += STEP) turn();
-    chunks[0].multiply(x, k, sums);
-    Chunk<W, 2, TILES, T> half;
-    k = whole + wave * (COLUMNS / 2);
-    half.ask(weight, x, k);
-    half.multiply(x, k, sums);
   } else {
     FW_NO_UNROLL
     for (; k < whole; k += DEPTH * STEP) turn();
@@ -168,10 +157,10 @@ DEVICE void linear_matrix(const FwLinearParams& p, After& after) {
         with(sums[t][i], wave % HELD * SUMS + (t * Unit::TOKENS + Unit::sum_token(i)) * TOKEN_SUMS +
                              Unit::sum_row(i));
   };
-  if (WAVES > HELD) {  // the later ones' are added to the first's
+  if (WAVES > HELD) {  // the later half is added to the first
     if (wave >= HELD) each_sum([&](float sum, int at) { partial[at] = sum; });
     barrier();
-    if (wave < WAVES - HELD) each_sum([&](float& sum, int at) { sum += partial[at]; });
+    if (wave < HELD) each_sum([&](float& sum, int at) { sum += partial[at]; });
   }
   if (wave < HELD) each_sum([&](float sum, int at) { partial[at] = sum; });
   write_outputs<OUTPUTS, ROWS, GATED>(
