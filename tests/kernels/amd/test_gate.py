@@ -48,7 +48,9 @@ def test_every_kernel_has_a_floor_for_every_target_that_builds_it() -> None:
     floors, reasons = read_floors()
     assert len(floors) > 100
     for kernel, values in floors.items():
-        if "_matrix_" in kernel or "_gemm_" in kernel:  # multiply-adds alone on these
+        if kernel.startswith("gdn_matrix"):  # on WMMA its state finds no room in registers
+            assert set(values) == {"gfx90a", "gfx942"}, kernel
+        elif "_matrix_" in kernel or "_gemm_" in kernel:  # multiply-adds alone on these
             assert set(values) == set(AMD_TARGETS) - {"gfx906", "gfx908", "gfx1030"}, kernel
         else:
             assert set(values) == set(AMD_TARGETS), kernel

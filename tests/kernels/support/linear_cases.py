@@ -72,8 +72,8 @@ def linear_cases() -> Iterator[Case]:
                     output_dtype=dtype, bias=True, residual=True),
             rounding(dtype),
         )  # fmt: skip
-    # Panels for a few units and for more than a device has; columns for every wave, and none, and
-    # for a last turn of half of the waves, 32 and 64 lanes wide.
+    # Panels for a few units and for more than a device has; columns for every wave, for none, and
+    # in a last turn for half of the waves, 32 and 64 lanes wide.
     for outputs, inputs in (
         (40, 4512), (40, 2048), (4900, 160), (100, 1248), (5, 32), (2200, 1536), (100, 768),
     ):  # fmt: skip
